@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"encoding/csv"
 	"errors"
 	"fmt"
 	"io"
@@ -17,6 +18,7 @@ type crawlsCommand struct {
 	Name  string `arg:"" optional:"" help:"Show this crawl, with the reasons why it skipped URLs."`
 	URLs  bool   `name:"urls" help:"List the URLs of the crawl with their states and the pages that link to them."`
 	State string `placeholder:"STATE" help:"With --urls: only URLs in this state, such as missing."`
+	CSV   bool   `name:"csv" help:"With --urls: print CSV with the columns state, url and from."`
 	JSON  bool   `help:"Print a JSON array of crawls, a JSON object for one crawl, or JSON lines with --urls."`
 }
 
@@ -25,8 +27,10 @@ func (c *crawlsCommand) Validate() error {
 	switch {
 	case c.URLs && c.Name == "":
 		return errors.New("--urls requires the name of a crawl: worker crawls NAME --urls")
-	case !c.URLs && c.State != "":
-		return errors.New("--state: want --urls, too")
+	case !c.URLs && (c.State != "" || c.CSV):
+		return errors.New("--state and --csv: want --urls, too")
+	case c.JSON && c.CSV:
+		return errors.New("--json and --csv: want one of them")
 	case c.State != "" && !slices.Contains(frontier.States(), c.State):
 		return fmt.Errorf("--state %q: want one of %s", c.State, strings.Join(frontier.States(), ", "))
 	}
@@ -84,21 +88,30 @@ func (c *crawlsCommand) list(ctx context.Context, f *frontier.Frontier, out io.W
 	if _, ok, err := f.Progress(ctx, c.Name); err != nil || !ok {
 		return cmp.Or(err, noCrawl(c.Name))
 	}
-	if !c.JSON {
+	table := csv.NewWriter(out)
+	switch {
+	case c.CSV:
+		_ = table.Write([]string{"state", "url", "from"})
+		table.Flush() // Error reports a failure of either
+	case !c.JSON:
 		fmt.Fprintf(out, "%-14s  %s  %s\n", "STATE", "URL", "FROM")
 	}
 	return f.URLs(ctx, c.Name, c.State, func(urls []frontier.URL) (err error) {
 		for _, u := range urls {
-			if c.JSON {
+			switch {
+			case c.CSV:
+				err = table.Write([]string{u.State, u.URL, u.From})
+			case c.JSON:
 				err = cli.JSONLine(out, u)
-			} else {
+			default:
 				_, err = fmt.Fprintf(out, "%-14s  %s  %s\n", u.State, cli.Cell(u.URL), cli.Cell(cmp.Or(u.From, "-")))
 			}
 			if err != nil {
 				return err
 			}
 		}
-		return nil
+		table.Flush()
+		return table.Error()
 	})
 }
 

@@ -21,6 +21,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/cmd/internal/config"
+	"github.com/headgate/headgate/cmd/internal/reaper"
 	"github.com/headgate/headgate/internal/asynqdb"
 	"github.com/headgate/headgate/internal/fairqueue"
 	"github.com/headgate/headgate/internal/redishealth"
@@ -212,6 +213,7 @@ func (w *Worker) serve(ctx context.Context) error {
 	var others sync.WaitGroup
 	others.Go(func() { _ = w.cron.Run(ctx) }) // it always returns nil
 	others.Go(func() { w.watchRedis(ctx) })
+	others.Go(func() { reaper.Run(ctx) })
 	if w.options.File != "" {
 		others.Go(func() { w.watch(ctx) })
 	}

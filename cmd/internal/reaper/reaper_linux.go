@@ -1,0 +1,75 @@
+// Package reaper reaps orphaned processes if a worker is process 1 of a container. They become its
+// children, and stay zombies until their status is read.
+package reaper
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// each is the time between two searches for zombies. A zombie costs only its process ID.
+const each = 10 * time.Second
+
+// Run reaps orphans until ctx ends, if this is process 1.
+func Run(ctx context.Context) {
+	if os.Getpid() != 1 {
+		return
+	}
+	tick := time.NewTicker(each)
+	defer tick.Stop()
+	var seen zombies
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			seen = collect(seen)
+		}
+	}
+}
+
+// A zombie is an ended child whose status has not been read.
+type zombie struct {
+	pid   int
+	start string // tells it from a later process with the same ID
+}
+
+type zombies map[zombie]bool
+
+// collect reaps the zombies that the last call has seen already, and returns the others. The programs
+// that this process starts are waited for, so they are never seen twice.
+func collect(seen zombies) zombies {
+	next := zombies{}
+	for z := range list() {
+		if seen[z] {
+			_, _ = syscall.Wait4(z.pid, nil, syscall.WNOHANG, nil)
+		} else {
+			next[z] = true
+		}
+	}
+	return next
+}
+
+// list returns the zombies of this process: see proc_pid_stat(5).
+func list() zombies {
+	found := zombies{}
+	files, _ := filepath.Glob("/proc/[0-9]*/stat")
+	for _, file := range files {
+		text, _ := os.ReadFile(file) // fails if the process has just gone
+		_, after, _ := strings.Cut(string(text), ") Z ")
+		fields := strings.Fields(after) // from the fourth on
+		if len(fields) < 19 || fields[0] != fmt.Sprint(os.Getpid()) {
+			continue
+		}
+		z := zombie{start: fields[18]}
+		if _, err := fmt.Sscanf(file, "/proc/%d/stat", &z.pid); err == nil {
+			found[z] = true
+		}
+	}
+	return found
+}

@@ -1,0 +1,54 @@
+package reaper
+
+import (
+	"errors"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/headgate/headgate/internal/testutil/proctest"
+)
+
+// inherit has this process inherit what its children leave behind, as process 1 does.
+func inherit(t *testing.T) {
+	t.Helper()
+	const setChildSubreaper = 36
+	if _, _, err := syscall.RawSyscall(syscall.SYS_PRCTL, setChildSubreaper, 1, 0); err != 0 {
+		t.Fatal(err)
+	}
+}
+
+// TestCollect_TakesOrphans: what commands have left behind is gone at the second look that
+// sees it as a zombie.
+func TestCollect_TakesOrphans(t *testing.T) {
+	inherit(t)
+	const many = 20
+	for range many {
+		if err := exec.Command("sh", "-c", "true & exec true").Run(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	proctest.Until(t, "end of what was left", func() bool { return len(list()) == many })
+	seen := collect(nil)
+	if len(seen) != many || len(list()) != many {
+		t.Errorf("the first look has seen %d zombies and left %d, want %d", len(seen), len(list()), many)
+	}
+	if seen = collect(seen); len(seen) != 0 || len(list()) != 0 {
+		t.Errorf("the second look left %v, want none", list())
+	}
+}
+
+// TestCollect_LeavesOwnChildren: a program whose status is about to be read keeps it, also if a zombie
+// of its process ID was seen before.
+func TestCollect_LeavesOwnChildren(t *testing.T) {
+	cmd := exec.Command("sh", "-c", "exit 3")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	proctest.Until(t, "its end", func() bool { return len(list()) == 1 })
+	collect(zombies{{cmd.Process.Pid, strings.Repeat("9", 9)}: true})
+	if exit, ok := errors.AsType[*exec.ExitError](cmd.Wait()); !ok || exit.ExitCode() != 3 {
+		t.Errorf("it ended with %v, want exit code 3", exit)
+	}
+}

@@ -1,0 +1,8 @@
+//go:build !linux
+
+package reaper
+
+import "context"
+
+// Run does nothing: containers are Linux.
+func Run(context.Context) {}

@@ -2,10 +2,14 @@ package throttle
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/meter"
 	"github.com/headgate/headgate/internal/script"
@@ -24,7 +28,7 @@ type fastLimit struct {
 	summary string       // as lua/limits/include/summary.lua writes it
 	rate    string       // "n period_us": the end of a meter's stored state
 	limit   *meter.Limit // nil if the fast path cannot decide calls of this limit
-	skip    int          // remaining number of calls that do not try the fast path
+	skip    atomic.Int64 // remaining number of calls that do not try the fast path
 }
 
 // skippedCalls is the number of calls that do not try the fast path after it could not decide a
@@ -35,7 +39,8 @@ const skippedCalls = 64
 // word means that the definition has more, such as a pause or overrides.
 func parseFastLimit(name, summary string) *fastLimit {
 	words := strings.Fields(summary)
-	f := &fastLimit{name: name, summary: summary, skip: skippedCalls}
+	f := &fastLimit{name: name, summary: summary}
+	f.skip.Store(skippedCalls)
 	if len(words) != 4 || words[0] != string(Funnel) && words[0] != string(TokenBucket) {
 		return f
 	}
@@ -44,108 +49,75 @@ func parseFastLimit(name, summary string) *fastLimit {
 		return f // corrupt data
 	}
 	if us, _ := meter.Span(capacity, n, period); us < meter.MaxTime/2 { // the script does not cap a TAT at MaxTime
-		f.skip, f.rate = 0, words[1]+" "+words[2]
+		f.skip.Store(0)
+		f.rate = words[1] + " " + words[2]
 		f.limit = &meter.Limit{Kind: words[0], N: int(n), Per: microseconds(period), Capacity: int(capacity)}
 	}
 	return f
 }
 
-// call is a call of Allow, or a job's request for permits.
-type call struct {
-	needs    []Need
-	decision Decision
-	takenAt  time.Time // earliest time at which a job's permits were taken, by this process's clock
-	err      error
-	decided  bool // by the fast path; if false, the fast path has taken nothing for the call
-
-	limits []*fastLimit // of needs; nil if the fast path cannot decide the call
-	meters []int        // index of each need's meter in the fastBatch
-
-	holder string // of the call's leases; set by the full script
-	reply  []any  // of the full script
-}
-
 // fastLimits returns the limits of needs, or nil if the fast path cannot decide a call with these
-// needs. It reads missing copies from Redis, in one round trip.
+// needs. It reads missing copies from Redis.
 func (s *shared) fastLimits(ctx context.Context, needs []Need) ([]*fastLimit, error) {
-	var missing []string
 	limits := make([]*fastLimit, len(needs))
-	s.mu.Lock()
 	for i, need := range needs {
-		f := s.fast[need.Limit]
-		if limits[i] = f; f == nil {
-			missing = append(missing, need.Limit)
-		} else if f.skip > 0 {
-			if f.skip--; f.skip == 0 {
-				delete(s.fast, need.Limit)
+		copied, ok := s.fast.Load(need.Limit)
+		if !ok {
+			summary, err := s.rdb.HGet(ctx, s.prefix+"summaries", need.Limit).Result()
+			if err != nil && !errors.Is(err, redis.Nil) && !script.IsCorrupt(err) {
+				return nil, unavailable(err)
 			}
-			limits = nil
-			break
-		} else if need.Cost == 0 || need.Cost > f.limit.Capacity {
-			limits = nil
-			break
+			copied = parseFastLimit(need.Limit, summary)
+			s.fast.Store(need.Limit, copied)
 		}
+		f := copied.(*fastLimit)
+		if skip := f.skip.Add(-1); skip >= 0 {
+			if skip == 0 {
+				s.fast.Delete(need.Limit)
+			}
+			return nil, nil
+		}
+		if need.Cost == 0 || need.Cost > f.limit.Capacity {
+			return nil, nil
+		}
+		limits[i] = f
 	}
-	s.mu.Unlock()
-	if limits == nil || missing == nil {
-		return limits, nil
-	}
-	summaries, err := s.rdb.HMGet(ctx, s.prefix+"summaries", missing...).Result()
-	if script.IsCorrupt(err) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, unavailable(err)
-	}
-	s.mu.Lock()
-	for i, name := range missing {
-		summary, _ := summaries[i].(string)
-		s.fast[name] = parseFastLimit(name, summary)
-	}
-	s.mu.Unlock()
-	return s.fastLimits(ctx, needs)
-}
-
-// fastResult is the result of one job. Decision counts if it is allowed. TakenAt is the earliest
-// time at which the permits were taken, by this process's clock.
-type fastResult struct {
-	Decision Decision
-	TakenAt  time.Time
-	Err      error
+	return limits, nil
 }
 
 // TryFast requests the permits of jobs by the fast path, in their order. The needs of each job are
 // normalized. A job with neither an allowed Decision nor an Err must run the full script. After a
 // job that is not allowed, later jobs cannot take permits of the same meters. If go-redis repeats a
 // script within a minute, because the reply was lost, the repeat takes nothing twice.
-func (s *shared) TryFast(ctx context.Context, jobs [][]Need) []fastResult {
-	calls := make([]call, len(jobs))
+func (s *shared) TryFast(ctx context.Context, jobs [][]Need) []*call {
+	calls := make([]*call, len(jobs))
+	for i, needs := range jobs {
+		calls[i] = &call{needs: needs}
+	}
+	s.tryFast(ctx, calls, true)
+	return calls
+}
+
+// tryFast decides calls by the fast path, in their order. It leaves out a call that shares a meter
+// with an earlier call that the fast path cannot decide.
+func (s *shared) tryFast(ctx context.Context, calls []*call, areJobs bool) {
 	var fast []*call
-	denied := map[meterKey]bool{} // meters of jobs that do not take the fast path
-	for n, needs := range jobs {
-		c := &calls[n]
-		c.needs = needs
-		if c.limits, c.err = s.fastLimits(ctx, needs); c.err != nil {
+	left := map[meterKey]bool{} // meters of the calls that are left out
+	for _, c := range calls {
+		if c.limits, c.Err = s.fastLimits(ctx, c.needs); c.Err != nil {
 			continue
 		}
-		if c.limits == nil || slices.ContainsFunc(needs, func(n Need) bool { return denied[meterKey{n.Limit, n.Key}] }) {
-			for _, n := range needs {
-				denied[meterKey{n.Limit, n.Key}] = true
-			}
+		if c.limits != nil && (len(left) == 0 || !slices.ContainsFunc(c.needs, func(n Need) bool { return left[meterKey{n.Limit, n.Key}] })) {
+			fast = append(fast, c)
 			continue
 		}
-		fast = append(fast, c)
+		for _, n := range c.needs {
+			left[meterKey{n.Limit, n.Key}] = true
+		}
 	}
 	for batch := range script.Batches(fast, func(c *call) int { return len(c.needs) }) {
-		caller, sent := s.callers.Next(), new(script.Sent)
-		s.sendFast(ctx, batch, []any{caller.Name, caller.Calls, sent}, sent)
-		s.callers.Done(caller)
+		s.sendFast(ctx, batch, areJobs)
 	}
-	results := make([]fastResult, len(jobs))
-	for n, c := range calls {
-		results[n] = fastResult{c.decision, c.takenAt, c.err}
-	}
-	return results
 }
 
 // fastBatch is the calls of one script, in their order.
@@ -155,11 +127,10 @@ type fastBatch struct {
 	calls  []*call
 }
 
-// sendFast sends calls in one script, and decides the calls that the script could decide. The
-// arguments in sender name the caller and the script, so that Redis recognizes a repeat. If a limit
-// changed between two calls, they have different copies of it. Then sendFast leaves out the later
-// call.
-func (s *shared) sendFast(ctx context.Context, calls []*call, sender []any, sent *script.Sent) {
+// sendFast sends calls in one script, and decides the calls that the script could decide. A caller's
+// name and number let Redis recognize a repeat for jobs. If a limit changed between two calls, they
+// have different copies of it. Then sendFast leaves out the later call.
+func (s *shared) sendFast(ctx context.Context, calls []*call, areJobs bool) {
 	b, indexes := &fastBatch{keys: []string{s.prefix}}, map[string]int{}
 next:
 	for _, c := range calls {
@@ -178,22 +149,27 @@ next:
 		}
 		b.calls = append(b.calls, c)
 	}
-	reply, err := fastPathScript.Run(ctx, s.rdb, b.keys, b.args(sender)...).Text()
+	args, sent := []any{"", 0, 1}, (*script.Sent)(nil)
+	if areJobs {
+		caller := s.callers.Next()
+		defer s.callers.Done(caller)
+		sent = new(script.Sent)
+		args = []any{caller.Name, caller.Calls, sent}
+	}
+	reply, err := fastPathScript.Run(ctx, s.rdb, b.keys, b.args(args)...).Text()
 	if err != nil && !script.IsCorrupt(err) { // after corrupt data each call runs the full script
 		for _, c := range calls {
-			c.err = unavailable(err)
+			c.Err = unavailable(err)
 		}
 		return
 	}
 	if reply != "" {
 		b.decide(reply, sent, s.callers)
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	for _, c := range calls {
-		for _, need := range c.needs {
-			if f := s.fast[need.Limit]; f != nil && !c.decided {
-				f.skip = skippedCalls
+		for _, f := range c.limits {
+			if !c.decided {
+				f.skip.Store(skippedCalls)
 			}
 		}
 	}
@@ -202,7 +178,7 @@ next:
 // args returns the arguments of the script. If equal calls follow each other and need all meters of
 // the batch, they share one group of arguments.
 func (b *fastBatch) args(sender []any) []any {
-	args := append(make([]any, 0, len(sender)+3*len(b.limits)+5*len(b.calls)), sender...)
+	args := slices.Grow(sender, 3*len(b.limits)+5*len(b.calls))
 	for _, f := range b.limits {
 		args = append(args, f.name)
 	}
@@ -273,13 +249,13 @@ func (b *fastBatch) decide(reply string, sent *script.Sent, callers *script.Call
 			claims[j] = claim{Gate: meter.Gate{Meter: meters[c.meters[j]]}, need: need, limit: c.limits[j].limit, now: now}
 		}
 		if verdicts[i] == '-' {
-			c.decision, c.decided = denial(claims)
+			c.Decision, c.decided = denial(claims)
 			continue
 		}
-		c.decision, c.takenAt, c.decided = takeAll(claims), takenAt, true
+		c.Decision, c.TakenAt, c.decided = takeAll(claims), takenAt, true
 		if verdicts[i] == '=' { // the marks are unknown, so Settle gives nothing back
-			c.decision.At = time.UnixMicro(takenUS)
-			clear(c.decision.marks)
+			c.Decision.At = time.UnixMicro(takenUS)
+			clear(c.Decision.marks)
 		}
 	}
 }

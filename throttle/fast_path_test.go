@@ -10,7 +10,7 @@ func TestParseFastLimit_Corrupt(t *testing.T) {
 			t.Errorf("%q is for the fast path: %+v", summary, f.limit)
 		}
 	}
-	if f := parseFastLimit("api", "funnel 5 1000000 10"); f.limit == nil || f.skip != 0 {
+	if f := parseFastLimit("api", "funnel 5 1000000 10"); f.limit == nil || f.skip.Load() != 0 {
 		t.Error("a funnel is not for the fast path")
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -38,26 +39,24 @@ var (
 // shared is the backend that keeps its meters in Redis. Its exported methods are for the packages
 // of this module.
 type shared struct {
-	rdb       redis.UniversalClient
-	prefix    string // of the scope's keys
-	app       string
-	log       *slog.Logger
-	callers   *script.Callers
-	fastCalls *coalescer[call] // of Allow, for the fast path
-	calls     *coalescer[call] // of Allow, for the full script
+	rdb     redis.UniversalClient
+	prefix  string // of the scope's keys
+	app     string
+	log     *slog.Logger
+	callers *script.Callers
+	calls   *coalescer[call] // of Allow
+	fast    sync.Map         // of *fastLimit by name, as Redis described them last
 
 	mu      sync.Mutex
-	fast    map[string]*fastLimit // by name, as Redis described them last
-	defined map[string]Limit      // limits of earlier Define calls, by name
+	defined map[string]Limit // limits of earlier Define calls, by name
 }
 
 func newShared(rdb redis.UniversalClient, opts Options) *shared {
 	s := &shared{
 		rdb: rdb, prefix: script.Prefix(cmp.Or(opts.Scope, "default")), app: opts.App,
 		log: cmp.Or(opts.Logger, slog.Default()), callers: script.NewCallers(),
-		fast: map[string]*fastLimit{}, defined: map[string]Limit{},
+		defined: map[string]Limit{},
 	}
-	s.fastCalls = &coalescer[call]{send: s.sendAllowFast, undo: s.undo}
 	s.calls = &coalescer[call]{send: s.sendAllow, undo: s.undo}
 	return s
 }
@@ -85,41 +84,41 @@ func (s *shared) change(ctx context.Context, limit string, script *script.Script
 	return unavailable(err)
 }
 
+// call is a call of Allow, or a job's request for permits.
+type call struct {
+	needs    []Need
+	Decision Decision
+	TakenAt  time.Time // earliest time at which a job's permits were taken, by this process's clock
+	Err      error
+
+	limits  []*fastLimit // of needs; nil if the fast path cannot decide the call
+	meters  []int        // index of each need's meter in the fastBatch
+	decided bool         // by the fast path; if false, the fast path has taken nothing for the call
+
+	holder string // of the call's leases; set by the full script
+	reply  []any  // of the full script
+}
+
 func (s *shared) allow(ctx context.Context, needs []Need) (Decision, error) {
 	c := &call{needs: needs}
-	if c.limits, c.err = s.fastLimits(ctx, needs); c.err != nil {
-		return Decision{}, c.err
+	if err := s.calls.do(ctx, c); err != nil {
+		return Decision{}, unavailable(err)
 	}
-	if c.limits != nil {
-		if err := s.fastCalls.do(ctx, c); err != nil {
-			return Decision{}, unavailable(err)
-		}
-	}
-	if !c.decided && c.err == nil {
-		if err := s.calls.do(ctx, c); err != nil {
-			return Decision{}, unavailable(err)
-		}
-	}
-	return c.decision, c.err
+	return c.Decision, c.Err
 }
 
-// sendAllowFast sends calls of Allow to the fast path.
-func (s *shared) sendAllowFast(ctx context.Context, calls []*call) {
-	for some := range script.Batches(calls, func(c *call) int { return len(c.needs) }) {
-		s.sendFast(ctx, some, []any{"", 0, 1}, nil)
-	}
-}
-
-// sendAllow decides calls of Allow with the full script.
+// sendAllow decides calls of Allow: by the fast path, or else with the full script.
 func (s *shared) sendAllow(ctx context.Context, calls []*call) {
-	for some := range script.Batches(calls, func(c *call) int { return len(c.needs) }) {
-		s.runAllow(ctx, some)
-		for _, c := range some {
-			c.decision, _, c.err = s.Decide(ctx, c.needs, func(ctx context.Context, try int) ([]any, string, error) {
+	s.tryFast(ctx, calls, false)
+	calls = slices.DeleteFunc(calls, func(c *call) bool { return c.decided || c.Err != nil })
+	for batch := range script.Batches(calls, func(c *call) int { return len(c.needs) }) {
+		s.runAllow(ctx, batch)
+		for _, c := range batch {
+			c.Decision, _, c.Err = s.Decide(ctx, c.needs, func(ctx context.Context, try int) ([]any, string, error) {
 				if try > 0 {
 					s.runAllow(ctx, []*call{c})
 				}
-				return c.reply, c.holder, c.err
+				return c.reply, c.holder, c.Err
 			})
 		}
 	}
@@ -144,7 +143,7 @@ func (s *shared) runAllow(ctx context.Context, calls []*call) {
 		return
 	}
 	for i, c := range calls {
-		if c.err = err; err == nil {
+		if c.Err = err; err == nil {
 			c.reply = replies[i].([]any)
 		}
 	}
@@ -154,11 +153,11 @@ func (s *shared) runAllow(ctx context.Context, calls []*call) {
 // decided the calls. After an error the permits stay taken, which is safe.
 func (s *shared) undo(ctx context.Context, calls []*call) {
 	for _, c := range calls {
-		for i, taken := range c.decision.Taken {
-			if c.decision.Holder != "" {
-				_ = s.free(ctx, c.decision.Holder, []Need{taken})
+		for i, taken := range c.Decision.Taken {
+			if c.Decision.Holder != "" {
+				_ = s.free(ctx, c.Decision.Holder, []Need{taken})
 			}
-			_ = s.settle(ctx, c.decision, i, 0)
+			_ = s.settle(ctx, c.Decision, i, 0)
 		}
 	}
 }

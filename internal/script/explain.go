@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -19,8 +20,8 @@ type Script struct {
 	name, text string
 }
 
-// bySHA maps the SHA-1 of a script's text to its *Script.
-var bySHA sync.Map
+// known has each *Script by its text and by the SHA-1 of its text.
+var known sync.Map
 
 // Run runs the script. go-redis sends the digest of the script, and sends the text only if Redis
 // does not have the script. If the script fails because a key has a wrong type, Run removes all
@@ -29,14 +30,11 @@ var bySHA sync.Map
 func (s *Script) Run(ctx context.Context, rdb redis.Scripter, keys []string, args ...any) *redis.Cmd {
 	keys = WholeSlot(rdb, keys)
 	cmd := s.Script.Run(ctx, rdb, keys, args...)
-	if cmd.Err() == nil {
-		return cmd
-	}
 	if client, ok := rdb.(redis.UniversalClient); ok && isWrongType(cmd.Err()) && strings.HasPrefix(keys[0], "hg:{") && removeWrongTypes(ctx, client, keys[0]) == nil {
 		cmd = s.Script.Run(ctx, rdb, keys, args...)
 	}
 	if err := cmd.Err(); err != nil {
-		cmd.SetErr(explain(err, s, User(rdb), keys))
+		cmd.SetErr(explain(err, User(rdb), s, keys[0]))
 	}
 	return cmd
 }
@@ -65,10 +63,10 @@ func (e *explained) Unwrap() error { return e.error }
 
 // Patterns of error messages, in all versions of Redis and in miniredis.
 var (
-	inScript  = regexp.MustCompile(`(?: script: |call to f_)([0-9a-f]{40})`)
+	inScript  = regexp.MustCompile(`(?: script: |call to f_)[0-9a-f]{40}|^ERR (?:Error|user_script|<string>)`)
+	ofLua     = regexp.MustCompile(`^ERR (?:Error|user_script|<string>)`)
 	atLine    = regexp.MustCompile(`(?:user_script|<string>|\s): ?(\d+)`)
 	noise     = regexp.MustCompile(`(?s)^(?:ERR )?(?:Error (?:running|compiling) script \([^)]*\): )?(?:@?(?:user_script|<string>)?: ?-?\d+: )*(?:ERR )?|,? script: [0-9a-f]{40}.*|\s*stack traceback:.*`)
-	ofLua     = regexp.MustCompile(`^ERR (?:Error|user_script|<string>)`)
 	replyCode = regexp.MustCompile(`^[A-Z]{4,} `) // such as WRONGTYPE
 	calls     = regexp.MustCompile(`\b(?:call|pcall)\(['"]([A-Za-z]+)['"]`)
 	noCommand = regexp.MustCompile(`(?:to run the '([^']+)' command|can't run this command)`)
@@ -80,58 +78,46 @@ var (
 // text names the user and the permission. If a script failed, the text names the script and drops
 // the digest and the prefixes of Lua. Other errors stay as they are.
 func Explain(err error, user string, cmd redis.Cmder) error {
-	if err == nil {
-		return nil
-	}
-	args := cmd.Args()
-	keys, text := args[min(1, len(args)):min(2, len(args))], ""
+	args := slices.Concat(cmd.Args(), []any{"", "", "", ""})
+	key, script := args[1], &Script{name: "of asynq"}
 	if name := cmd.Name(); name == "evalsha" || name == "eval" {
-		n, _ := args[2].(int)
-		keys = args[3:min(3+n, len(args))]
-		text, _ = args[1].(string)
-	}
-	names := make([]string, len(keys))
-	for i, key := range keys {
-		names[i] = fmt.Sprint(key)
-	}
-	var script *Script
-	if sha := inScript.FindStringSubmatch(err.Error()); sha != nil {
-		if ours, ok := bySHA.Load(sha[1]); ok {
+		script.text, key = fmt.Sprint(args[1]), args[3]
+		if ours, ok := known.Load(script.text); ok {
 			script = ours.(*Script)
-		} else {
-			script = &Script{name: "of asynq", text: text}
 		}
 	}
-	return explain(err, script, user, names)
+	return explain(err, user, script, fmt.Sprint(key))
 }
 
-// explain is Explain for an error of a script, or of a plain command if script is nil.
-func explain(err error, script *Script, user string, keys []string) error {
+// explain is Explain for a command whose first key, and whose script if it runs one, are given.
+func explain(err error, user string, script *Script, key string) error {
 	redisErr, isReply := errors.AsType[redis.Error](err)
 	if _, done := errors.AsType[*explained](err); !isReply || done || errors.Is(err, redis.Nil) || redis.HasErrorPrefix(err, "NOSCRIPT") {
 		return err
 	}
-	text := redisErr.Error()
-	within, where := "", ""
-	if script != nil && (inScript.MatchString(text) || ofLua.MatchString(text)) {
-		where = "the script " + script.name
-		within = " in " + where
+	text, line, within := redisErr.Error(), 0, ""
+	if inScript.MatchString(text) {
+		within = " in the script " + script.name
+		if m := atLine.FindStringSubmatch(text); m != nil {
+			line, _ = strconv.Atoi(m[1])
+		}
 	}
-	if refused := missingRight(text, script, within, append(keys, "")[0]); refused != "" {
+	if action, right := missingRight(text, script.text, line, key); action != "" {
 		subject := "this user of Redis"
 		if user != "" {
 			subject = "the Redis user " + user
 		}
-		return &explained{err, subject + " may not " + refused + " (NOPERM)"}
+		return &explained{err, subject + " may not " + action + within + ": " + right + " (NOPERM)"}
 	}
-	if where == "" {
+	if within == "" {
 		return err
 	}
 	message := strings.TrimSuffix(noise.ReplaceAllString(text, ""), ".")
+	where := strings.TrimPrefix(within, " in ")
 	if ofLua.MatchString(text) && !replyCode.MatchString(message) { // an error of Lua: the script read malformed data
 		message = "Redis holds corrupt data: " + message
-		if line := atLine.FindStringSubmatch(text); line != nil {
-			where += ", line " + line[1]
+		if line > 0 {
+			where += ", line " + strconv.Itoa(line)
 		}
 	}
 	return &explained{err, message + " (" + where + ")"}
@@ -145,37 +131,35 @@ func IsCorrupt(err error) bool {
 		return false
 	}
 	text := redisErr.Error()
-	return isWrongType(redisErr) || strings.HasPrefix(text, "ERR ") && (inScript.MatchString(text) || ofLua.MatchString(text))
+	return isWrongType(redisErr) || strings.HasPrefix(text, "ERR ") && inScript.MatchString(text)
 }
 
 func isWrongType(err error) bool { return err != nil && strings.Contains(err.Error(), "WRONGTYPE") }
 
 // missingRight returns the action that Redis refused and the permission for it, from the text of an
-// error. It returns "" if the error is not about permissions.
-func missingRight(text string, script *Script, within, key string) string {
+// error. It returns "" if the error is not about permissions. If the error does not name the command
+// of a script, missingRight reads it from the script's line.
+func missingRight(text, script string, line int, key string) (action, right string) {
 	if m := noKey.FindStringSubmatch(text); m != nil {
 		key = cmp.Or(m[1], key)
-		return "use the key " + key + within + ": the user needs ~" + pattern(key)
+		return "use the key " + key, "the user needs ~" + pattern(key)
 	}
 	if m := noChannel.FindStringSubmatch(text); m != nil {
 		channel := cmp.Or(m[1], key)
-		return "use the channel " + channel + within + ": the user needs &" + pattern(channel)
+		return "use the channel " + channel, "the user needs &" + pattern(channel)
 	}
 	m := noCommand.FindStringSubmatch(text)
 	if m == nil {
-		return ""
+		return "", ""
 	}
 	command := m[1]
-	if line := atLine.FindStringSubmatch(text); command == "" && script != nil && line != nil { // read the command from the script's line
-		lines := strings.Split(script.text, "\n")
-		if n, _ := strconv.Atoi(line[1]); n >= 1 && n <= len(lines) {
-			command = append(calls.FindStringSubmatch(lines[n-1]), "", "")[1]
-		}
+	if lines := strings.Split(script, "\n"); command == "" && line > 0 && line <= len(lines) {
+		command = append(calls.FindStringSubmatch(lines[line-1]), "", "")[1]
 	}
 	if command == "" {
-		return "run a command" + within + ": run \"worker run --check\" as this user to see the missing right"
+		return "run a command", `run "worker run --check" as this user to see the missing right`
 	}
-	return "run " + strings.ToUpper(command) + within + ": the user needs +" + strings.ToLower(command)
+	return "run " + strings.ToUpper(command), "the user needs +" + strings.ToLower(command)
 }
 
 // pattern returns the ACL pattern that a user needs for a key or a channel: all names of a scope,

@@ -10,18 +10,27 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// keys maps the name of each key of a scope, without the prefix, to its Redis type. The table in
-// docs/design.md lists the same keys. A name that ends with a colon is the prefix of several keys.
-// The type of a meter depends on the kind of its limit.
-var keys = map[string]string{
-	"limit:": "hash", "summaries": "hash", "limits": "set", "deleted": "hash", "blocked:": "zset", "overrides:": "hash",
-	"ending:": "zset", "m:": "by kind", "cell:": "string", "cron:": "hash", "crawls": "zset", "crawl:": "hash",
-	"crawl_seen:": "hash", "crawl_hosts:": "hash", "robots:": "hash",
-	"robots_busy:": "string", "crawl_paced:": "string", "jobs": "hash", "lane:": "zset", "granted:": "zset", "lanes": "zset", "tickets": "hash",
-	"full": "set", "contended": "hash", "meters": "hash", "demand": "hash", "deadlines": "zset", "leader": "string",
-	"weights": "hash", "asynq": "string", "stats": "stream",
-	"workers": "zset", "worker:": "string", "backlog": "string", "epoch": "string",
-	"seq": "string", "changes": "string", "changelog": "stream", "admitted:": "string",
+// Prefix returns the prefix of all keys of a scope, which is the only KEYS argument of most
+// scripts.
+func Prefix(scope string) string { return "hg:{" + scope + "}:" }
+
+// Scope returns the name of the scope with this key prefix.
+func Scope(prefix string) string {
+	return strings.TrimSuffix(strings.TrimPrefix(prefix, "hg:{"), "}:")
+}
+
+// Literal returns a SCAN pattern that matches only the text itself: it escapes stars and the like.
+func Literal(text string) string {
+	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(text)
+}
+
+// Node returns the node of rdb that has the keys with a prefix. A SCAN must be sent to that node,
+// because a cluster client sends it to any node.
+func Node(ctx context.Context, rdb redis.UniversalClient, prefix string) (redis.Cmdable, error) {
+	if cluster, ok := rdb.(*redis.ClusterClient); ok {
+		return cluster.MasterForKey(ctx, prefix)
+	}
+	return rdb, nil
 }
 
 // WholeSlot returns the keys that a script must declare so that a cluster runs it only on a node
@@ -37,31 +46,52 @@ func WholeSlot(rdb redis.Scripter, keys []string) []string {
 	return append(slices.Clip(keys), tag+"}:-")
 }
 
+type actorKey struct{}
+
+// WithActor returns a context that records the actor of changes in the changelog.
+func WithActor(ctx context.Context, actor string) context.Context {
+	return context.WithValue(ctx, actorKey{}, actor)
+}
+
+// Actor returns the actor of a context, or "".
+func Actor(ctx context.Context) string {
+	actor, _ := ctx.Value(actorKey{}).(string)
+	return actor
+}
+
+// keyTypes has the names of a scope's keys, without the prefix, by Redis type. A name that ends with
+// a colon is the prefix of several keys.
+var keyTypes = map[string]string{
+	"hash":   "limit: summaries deleted overrides: cron: crawl: crawl_seen: crawl_hosts: robots: jobs tickets contended meters demand weights",
+	"list":   "m:sliding_log:",
+	"set":    "limits full",
+	"string": "m: cell: robots_busy: crawl_paced: leader asynq worker: backlog epoch seq changes admitted:",
+	"stream": "stats changelog",
+	"zset":   "blocked: ending: crawls lane: granted: lanes deadlines workers m:concurrency:",
+}
+
 // typeOf returns the Redis type that a key must have, or "" if no script writes a key of that name.
-func typeOf(name string) string {
-	first, rest, several := strings.Cut(name, ":")
-	if several {
-		first += ":"
+func typeOf(key string) (want string) {
+	if strings.HasPrefix(key, "m:") && strings.HasSuffix(key, "\n") { // a flag: see leases.lua
+		return "string"
 	}
-	if first != "m:" {
-		return keys[first]
+	longest := 0
+	for kind, names := range keyTypes {
+		for name := range strings.FieldsSeq(names) {
+			if len(name) > longest && (key == name || strings.HasSuffix(name, ":") && strings.HasPrefix(key, name)) {
+				want, longest = kind, len(name)
+			}
+		}
 	}
-	kind, _, _ := strings.Cut(rest, ":")
-	switch {
-	case kind == "sliding_log":
-		return "list"
-	case kind == "concurrency" && !strings.HasSuffix(rest, "\n"): // a key with a newline is a flag: see leases.lua
-		return "zset"
-	}
-	return "string"
+	return want
 }
 
 // repairing is held while a call scans for keys of wrong types.
 var repairing sync.Mutex
 
 // removeWrongTypes removes the keys of a scope that have a wrong type, because every call that
-// needs such a key would fail. Their data is lost, and headgate recovers as it does after a flush
-// of Redis. removeWrongTypes scans the names of all keys of the Redis server.
+// needs such a key would fail. Headgate recovers as after a flush of Redis. removeWrongTypes scans
+// the names of all keys of the Redis server.
 func removeWrongTypes(ctx context.Context, rdb redis.UniversalClient, prefix string) error {
 	repairing.Lock()
 	defer repairing.Unlock()
@@ -72,27 +102,14 @@ func removeWrongTypes(ctx context.Context, rdb redis.UniversalClient, prefix str
 	scan := node.Scan(ctx, 0, Literal(prefix)+"*", 1000).Iterator()
 	for scan.Next(ctx) {
 		name := scan.Val()
-		want := typeOf(strings.TrimPrefix(name, prefix))
 		is, err := rdb.Type(ctx, name).Result()
+		if want := typeOf(strings.TrimPrefix(name, prefix)); err == nil && is != "none" && want != "" && is != want {
+			slog.Warn("removed a key of the limiter that had a wrong type", "key", name, "type", is, "want", want)
+			err = rdb.Unlink(ctx, name).Err()
+		}
 		if err != nil {
-			return err
-		}
-		if is == "none" || want == "" || is == want {
-			continue
-		}
-		slog.Warn("removed a key of the limiter that had a wrong type", "key", name, "type", is, "want", want)
-		if err := rdb.Unlink(ctx, name).Err(); err != nil {
 			return err
 		}
 	}
 	return scan.Err()
-}
-
-// Node returns the node of rdb that has the keys with a prefix. A SCAN must be sent to that node,
-// because a cluster client sends it to any node.
-func Node(ctx context.Context, rdb redis.UniversalClient, prefix string) (redis.Cmdable, error) {
-	if cluster, ok := rdb.(*redis.ClusterClient); ok {
-		return cluster.MasterForKey(ctx, prefix)
-	}
-	return rdb, nil
 }

@@ -24,7 +24,8 @@ var Guard = expand("asynq/include/guard.lua", map[string]bool{})
 func New(name string) *Script {
 	text := expand(name+".lua", map[string]bool{})
 	s := &Script{redis.NewScript(text), name, text}
-	bySHA.Store(s.Hash(), s)
+	known.Store(text, s)
+	known.Store(s.Hash(), s)
 	return s
 }
 

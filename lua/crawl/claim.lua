@@ -2,7 +2,6 @@
 -- seed joins the current crawl if a URL of the crawl waits, or if the crawl started after the seed
 -- was enqueued. Otherwise the seed starts the crawl again, and the crawl's URLs are forgotten.
 -- If Redis has forgotten the crawl, any of its jobs starts it again.
--- Touches: crawl (rw), crawl_hosts (w), crawl_seen (rw), crawls (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] crawl
 -- ARGV[2] start of the job's crawl; for a seed, the time at which the seed was enqueued

@@ -1,5 +1,4 @@
 -- Records the final state of a URL of a crawl. A URL that has one keeps it.
--- Touches: crawl (rw), crawl_hosts (w), crawl_seen (rw).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] crawl
 -- ARGV[2] start of the job's crawl

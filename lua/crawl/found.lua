@@ -1,5 +1,4 @@
 -- Records the URLs to which a page of a crawl links.
--- Touches: crawl (rw), crawl_hosts (rw), crawl_seen (rw).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] crawl
 -- ARGV[2] start of the page's crawl

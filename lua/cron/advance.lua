@@ -1,6 +1,5 @@
 -- Advances the last tick of a schedule. Every replica enqueues the tick under the same job ID, and
 -- the first to advance the schedule counts the tick.
--- Touches: cron (rw).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] schedule
 -- ARGV[2] time up to which the schedule's ticks are done, Unix seconds; '' for no change

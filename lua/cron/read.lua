@@ -1,5 +1,4 @@
 -- Reads the states of schedules, and the time.
--- Touches: cron (r).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1…] schedules
 -- Returns the time in microseconds, then for each schedule the reply of HGETALL, which is empty

@@ -3,9 +3,6 @@
 -- If a meter is contended (lanes wait there), new jobs take no permits of it: the lanes take turns.
 -- Safe to repeat: a repeat of the same call returns the same replies, and waiting jobs keep their
 -- places.
--- Touches: admitted (rw), blocked (r), changes (w), contended (rw), deadlines (rw), deleted (r),
---   demand (rw), full (w), granted (rw), jobs (rw), lane (rw), lanes (rw), leader (r), limit (r),
---   m (rw), meters (rw), overrides (r), seq (w), summaries (r), tickets (w), wake (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] app: name of the calling program, for limits that only some apps may use
 -- ARGV[2] caller: ID of a caller that makes one call at a time

@@ -1,8 +1,6 @@
 -- Takes or renews the lease of the leader, and returns the lanes that are new to it. If the leader
 -- knows a lane with a higher number than Redis, Redis has lost lanes in a failover: the leader must
 -- read all lanes.
--- Touches: changes (rw), contended (w), deadlines (rw), demand (w), epoch (rw), full (w), jobs (r),
---   lanes (rw), leader (rw), meters (w), seq (rw), tickets (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] process
 -- ARGV[2] duration of the lease, milliseconds

@@ -5,9 +5,6 @@
 -- here; the reconciler sends them back to their queues. Meters stay, and the summaries of limits are
 -- written again.
 -- Workers that know no data versions take this binding for another Redis's, and do not start.
--- Touches: asynq (rw), contended (w), deadlines (w), demand (w), epoch (rw), full (w), granted (w),
---   jobs (rw), lane (w), lanes (rw), leader (r), limit (r), limits (r), meters (w), summaries (w),
---   tickets (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] data ID of the asynq Redis
 -- ARGV[2] data ID that it had before, or '' if unknown

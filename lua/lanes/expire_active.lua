@@ -1,6 +1,5 @@
 -- Ends the grants of jobs that a worker took long ago without acquiring permits: the worker may
 -- have died. These jobs no longer count against the maximum number of granted jobs of their lanes.
--- Touches: granted (rw).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1…] lane, ID of each job
 -- Returns the number of jobs whose grant has ended now

@@ -3,8 +3,6 @@
 -- A granted job without a record of its lane is removed. If its reservation expires, its cost is
 -- unknown, so the reserved permits of its meters are reset to 0: at worst, other granted jobs are
 -- denied once more.
--- Touches: changes (w), demand (w), full (w), granted (rw), jobs (r), lane (r), lanes (rw),
---   meters (w), tickets (w), wake (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1…] lanes
 -- Returns for each lane a list of

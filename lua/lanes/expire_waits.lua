@@ -1,8 +1,6 @@
 -- Removes a job from its lane when its wait deadline has passed, and returns the job. The caller
 -- promotes the job, and the job fails when it calls acquire. A job that does not call acquire is
 -- returned again after a second, and then after pauses that double up to 32 s.
--- Touches: changes (w), deadlines (rw), demand (w), full (w), granted (r), jobs (rw), lane (rw),
---   lanes (rw), meters (w), tickets (w), wake (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] most jobs to return
 -- Returns {microseconds until the next wait deadline, or -1, name of each job: "<queue>\n<ID>"}

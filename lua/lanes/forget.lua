@@ -1,6 +1,4 @@
 -- Forgets waiting or granted jobs that will not arrive.
--- Touches: changes (w), deadlines (w), demand (w), full (w), granted (rw), jobs (rw), lane (rw),
---   lanes (rw), meters (w), tickets (w), wake (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1…] for each job:
 --   name    "<queue>\n<ID>"

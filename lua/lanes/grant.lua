@@ -3,9 +3,6 @@
 -- granted job are reserved. The job takes them in acquire.lua, which checks the limits. So a wrong
 -- leader can be unfair, but cannot exceed a limit.
 -- Safe to repeat: a repeat of the same call gives no turns.
--- Touches: admitted (rw), blocked (r), contended (w), deadlines (r), demand (w), full (w),
---   granted (rw), jobs (r), lane (rw), lanes (rw), leader (r), limit (r), m (rw), meters (rw),
---   overrides (r), summaries (r), tickets (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] process that leads
 -- ARGV[2] longest time before its permits exist at which a job is granted, microseconds

@@ -1,6 +1,4 @@
 -- Returns the positions of waiting jobs.
--- Touches: blocked (r), demand (r), granted (r), jobs (r), lane (r), limit (r), m (rw),
---   meters (r), overrides (r), summaries (r).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1…] queue, ID of each job
 -- Returns for each job {} if it does not wait or its limits cannot be read; else a list of

@@ -1,7 +1,6 @@
 -- Writes the number of lanes that share each meter. A meter with lanes is contended: new jobs take
 -- no permits of it. The mark of a meter without lanes is removed, unless the mark is from a lane
 -- that the leader does not know yet.
--- Touches: contended (rw), leader (r), meters (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] leader
 -- ARGV[2] number of the last lane that it knows

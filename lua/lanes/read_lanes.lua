@@ -1,6 +1,5 @@
 -- Reads the number of waiting jobs of lanes, the costs of a sample of the jobs, and the time of the
 -- last turn.
--- Touches: jobs (r), lane (r), tickets (r).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] number of jobs in a sample; a lane with fewer jobs is read whole
 -- ARGV[2…] lanes

@@ -2,8 +2,6 @@
 -- malformed record is deleted, and so is the record of a job that is not in the lane which the
 -- record names. The reconciler then returns such a job to its queue. A lane that is not registered
 -- is registered again.
--- Touches: contended (w), deadlines (rw), granted (r), jobs (rw), lane (r), lanes (rw), seq (w),
---   wake (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1…] name of each job: "<queue>\n<ID>"
 -- Returns {number of repairs, then for each meter that a waiting job needs its name and the number

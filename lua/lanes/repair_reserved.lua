@@ -1,6 +1,5 @@
 -- Corrects the number of permits that are reserved at a meter for granted jobs. A granted job
 -- without a record of its lane is removed.
--- Touches: changes (w), granted (rw), jobs (r), leader (r), meters (rw), wake (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] process; it must be the leader, which knows all lanes with granted jobs
 -- ARGV[2] meter

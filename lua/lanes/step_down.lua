@@ -1,6 +1,5 @@
 -- Releases the leader's lease, and notifies the other processes, so that one of them, or the
 -- successor, takes the lease at once.
--- Touches: leader (rw), wake (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] process
 -- ARGV[2] successor: the process that leads next, or an empty text for any

@@ -1,8 +1,6 @@
 -- Decides calls of Allow, in order. A call takes all of its permits or none. Jobs come first: a
 -- call takes no permits that are reserved for granted jobs, and at a contended meter none that
 -- waiting jobs need.
--- Touches: blocked (r), contended (r), deleted (r), demand (r), jobs (r), limit (r),
---   m (rw), meters (r), overrides (r), summaries (r).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] app: name of the calling program
 -- ARGV[2…] for each call:

@@ -1,6 +1,5 @@
 -- Does what redis-cell's CL.THROTTLE does: decides a call for a funnel whose rate and capacity are
 -- arguments. If the rate differs from that of the last call, the state is converted.
--- Touches: limit (r), m (rw).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] key
 -- ARGV[2] capacity, max_burst + 1

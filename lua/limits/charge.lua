@@ -3,8 +3,6 @@
 -- the limit's guarantee: permits that have become free with time, and permits that were taken before
 -- the last change of the rate or more than an hour ago.
 -- Safe to repeat: a repeat of the same call changes nothing.
--- Touches: admitted (w), blocked (r), changes (w), contended (r), limit (r), m (rw),
---   overrides (r), summaries (r), wake (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] limit
 -- ARGV[2] key

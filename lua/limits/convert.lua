@@ -1,5 +1,4 @@
 -- Converts the states of meters to the new rate of their limit, with a new expiry.
--- Touches: blocked (r), limit (r), m (rw), overrides (r), summaries (r).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] limit
 -- ARGV[2…] keys

@@ -1,7 +1,5 @@
 -- Defines a limit. If the config's definition is the same as the last time, nothing changes, even
 -- if the limit was changed at run time since.
--- Touches: blocked (r), changelog (w), changes (w), deleted (rw), limit (rw), limits (w),
---   m (rw), overrides (r), summaries (rw), wake (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] limit
 -- ARGV[2] source of the definition: file (the config), again (the config, because Redis has lost

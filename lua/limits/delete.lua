@@ -1,8 +1,6 @@
 -- Deletes a limit, and records that this was on purpose. Jobs that wait for it are archived when
 -- they ask for permits again.
 -- Safe to repeat: a repeat of the same call changes nothing, and returns the same.
--- Touches: admitted (rw), blocked (w), changelog (w), changes (w), deleted (w),
---   ending (w), limit (rw), limits (w), overrides (w), summaries (rw), wake (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] limit
 -- ARGV[2] actor

@@ -1,5 +1,4 @@
 -- Stores the boundaries of a calendar limit's windows, which Go computes.
--- Touches: limit (rw).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] limit
 -- ARGV[2] text of the definition for which they were computed

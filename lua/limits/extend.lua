@@ -1,5 +1,4 @@
 -- Extends a holder's leases on concurrency limits.
--- Touches: limit (r), m (rw).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] holder
 -- ARGV[2…] limit, key of each meter

@@ -1,7 +1,6 @@
 -- Decides most calls: those whose limits are funnels or token buckets with nothing but a rate and a
 -- capacity, while no job waits for permits. The calls run in order, and each takes all of its
 -- permits or none. The script takes nothing for a call that it cannot decide.
--- Touches: admitted (rw), jobs (r), m (w), summaries (r).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- KEYS[2…] key of each meter
 -- ARGV[1] caller: for jobs, the ID of a caller that makes one call at a time; '' for calls of Allow

@@ -1,8 +1,6 @@
 -- Records that the upstream accepted a call, or that it was overloaded. Accepted: the count of
 -- consecutive rate limits of the call's keys becomes 0, and adapting keys speed up. Overloaded:
 -- adapting keys slow down as after a rate limit, and no key is blocked.
--- Touches: blocked (r), changes (w), ending (rw), limit (rw), m (rw), overrides (rw),
---   summaries (rw), wake (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] time at which the call was allowed, Unix microseconds
 -- ARGV[2] latency of the upstream, microseconds; -1 if it was overloaded

@@ -1,8 +1,6 @@
 -- Applies the config's overrides for a limit. If their text is the same as the last time, nothing
 -- changes, even if keys were set at run time since. Otherwise the overrides that differ from the
 -- old text are set, and those that only the old text had are removed.
--- Touches: blocked (r), changes (w), ending (w), limit (rw), m (rw), overrides (rw),
---   summaries (rw), wake (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] limit
 -- ARGV[2] kind that the limit must have

@@ -1,5 +1,4 @@
 -- Gives back a holder's leases on concurrency limits, and notifies the dispatcher.
--- Touches: changes (w), contended (r), m (rw), wake (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] holder
 -- ARGV[2…] limit, key of each meter

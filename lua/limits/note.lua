@@ -1,5 +1,4 @@
 -- Adds an entry to the changelog that does not concern a limit.
--- Touches: changelog (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] what was done
 -- ARGV[2] actor

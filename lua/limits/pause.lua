@@ -1,5 +1,4 @@
 -- Pauses a limit, or resumes it.
--- Touches: changelog (w), changes (w), limit (rw), summaries (w), wake (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] limit
 -- ARGV[2] 1 pauses, 0 resumes

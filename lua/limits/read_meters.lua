@@ -1,6 +1,4 @@
 -- Reads meters: for display, and for forecasts, which simulate them from there on.
--- Touches: blocked (r), demand (r), limit (r), m (rw), meters (r), overrides (r),
---   summaries (r).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] with_state: 1 to return states, too, else 0
 -- ARGV[2…] limit, key of each meter

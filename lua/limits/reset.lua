@@ -1,6 +1,4 @@
 -- Deletes the state of a meter, unblocks it, and deletes the feedback about its key.
--- Touches: blocked (rw), changelog (w), changes (w), ending (w), limit (rw), m (rw),
---   overrides (rw), summaries (rw), wake (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] limit
 -- ARGV[2] key

@@ -1,6 +1,4 @@
 -- Sets the override of a key, or removes it.
--- Touches: blocked (r), changelog (w), changes (w), ending (rw), limit (rw), m (rw),
---   overrides (rw), summaries (rw), wake (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] limit
 -- ARGV[2] key

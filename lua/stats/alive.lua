@@ -1,5 +1,4 @@
 -- Records that a process is alive, or removes the process when it stops.
--- Touches: worker (w), workers (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] process
 -- ARGV[2] its description as JSON; '' when it stops

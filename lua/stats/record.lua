@@ -1,5 +1,4 @@
 -- Appends what a process did in the last second to the stream.
--- Touches: stats (w).
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] summary
 -- ARGV[2] age at which entries are deleted, microseconds

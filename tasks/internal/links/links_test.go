@@ -239,6 +239,18 @@ func TestReadSitemap(t *testing.T) {
 			Sitemap{Sitemaps: []string{"https://h.example/b.xml.gz"}},
 			"",
 		},
+		{
+			"RSS 2.0", `<rss version="2.0" xmlns:atom="urn:a"><channel><title>T</title><link>https://h.example/</link><atom:link href="/feed" rel="self"/><item><title>A & B</title>
+				<link>https://h.example/a?x=1&amp;y=2</link><guid>1</guid></item><item><link>https://h.example/b</link><enclosure url="/b.mp3"/></item></channel></rss>`, want, "",
+		},
+		{
+			"RSS 1.0", `<rdf:RDF xmlns:rdf="urn:rdf"><channel rdf:about="x"><link>https://h.example/</link></channel>
+				<item rdf:about="y"><link>https://h.example/a?x=1&amp;y=2</link></item><item><link>/b</link></item></rdf:RDF>`, want, "",
+		},
+		{
+			"Atom", `<feed xmlns="urn:a"><link href="https://h.example/"/><entry><link rel="edit" href="/edit"/><link href="https://h.example/a?x=1&amp;y=2"/></entry>
+				<entry><title>b</title><link rel="alternate" type="text/html" href="/b"></link><content><a href="/c"/></content></entry></feed>`, want, "",
+		},
 		{"lines", "https://h.example/a\r\n\r\nmailto:x\nhello world\nhttps://h.example/b", Sitemap{Pages: []string{"https://h.example/a", "https://h.example/b"}}, ""},
 		{
 			"another encoding", "<?xml version='1.0' encoding='iso-8859-1'?><urlset><url><loc>/\xe9</loc></url></urlset>",

@@ -32,9 +32,9 @@ type Sitemap struct {
 	Truncated bool
 }
 
-// ReadSitemap reads a sitemap that was fetched from the URL: XML, or plain text with one URL a line,
-// gzipped or not. It leaves out entries whose URL cannot be crawled, but not entries on other hosts,
-// which sitemaps.org forbids.
+// ReadSitemap reads a sitemap that was fetched from the URL: XML, an RSS or Atom feed, or plain text
+// with one URL a line, gzipped or not. It leaves out entries whose URL cannot be crawled, but not
+// entries on other hosts, which sitemaps.org forbids.
 //
 // It returns an error if the sitemap has no URL. It also returns one, with the entries before it, if
 // the gzip data or the XML are corrupt, the sitemap is longer than MaxSitemapSize, a line of plain
@@ -46,7 +46,7 @@ func ReadSitemap(url string, text io.Reader) (Sitemap, error) {
 		err = fmt.Errorf("more than %d bytes", MaxSitemapSize)
 	}
 	if err == nil && len(s.Pages)+len(s.Sitemaps) == 0 {
-		err = errors.New("no URL found: want urlset or sitemapindex in XML, or one URL a line")
+		err = errors.New("no URL found: want urlset, sitemapindex, RSS or Atom in XML, or one URL a line")
 	}
 	if err != nil {
 		err = fmt.Errorf("sitemap: %w", err)
@@ -105,7 +105,7 @@ func (s *sitemapReader) add(to *[]string, base, loc string) {
 // xmlDeclaration matches the declaration at the beginning of XML, and its encoding.
 var xmlDeclaration = regexp.MustCompile(`^\s*<\?xml(?:[^>]*?encoding\s*=\s*["']([^"']+)["'])?[^>]*>`)
 
-// readXML reads the entries of a sitemap or an index. Many sitemaps are not valid XML. They have a
+// readXML reads the entries of a sitemap, an index or a feed. Many sitemaps are not valid XML. They have a
 // bare &, an entity of HTML, bytes that are not UTF-8, or unbalanced tags. Such a mistake must not
 // affect the other entries, so readXML decodes no elements, and looks at one tag at a time.
 func (s *sitemapReader) readXML(in *bufio.Reader) error {
@@ -148,14 +148,20 @@ func (s *sitemapReader) readXML(in *bufio.Reader) error {
 			if root.Local == "" {
 				root = t.Name
 			}
-			switch {
-			case t.Name.Local == "url":
+			switch local := t.Name.Local; {
+			case local == "url", local == "item", local == "entry": // of a sitemap, RSS and Atom
 				s.count()
 				entry, to = t.Name, &s.Pages
-			case t.Name.Local == "sitemap":
+			case local == "sitemap":
 				s.count()
 				entry, to = t.Name, &s.Sitemaps
-			case t.Name.Local == "loc" && t.Name.Space == entry.Space && to != nil: // and not <image:loc>
+			case to == nil || t.Name.Space != entry.Space: // for example <image:loc>
+			case local == "link" && entry.Local == "entry":
+				if href := atomLink(t.Attr); href != "" {
+					s.add(to, s.url, href)
+					to = nil
+				}
+			case local == "loc", local == "link" && entry.Local == "item":
 				inLoc, loc = true, nil
 			}
 		case xml.CharData:
@@ -173,4 +179,17 @@ func (s *sitemapReader) readXML(in *bufio.Reader) error {
 		}
 	}
 	return nil
+}
+
+// atomLink returns the href of an Atom link to the entry's page, or "" for any other link.
+func atomLink(attributes []xml.Attr) (href string) {
+	for _, a := range attributes {
+		switch {
+		case a.Name.Local == "rel" && a.Value != "alternate":
+			return ""
+		case a.Name.Local == "href":
+			href = a.Value
+		}
+	}
+	return href
 }

@@ -14,7 +14,6 @@ import (
 
 	"github.com/hibiken/asynq"
 
-	"github.com/headgate/headgate/dashboards/page/internal/auth"
 	"github.com/headgate/headgate/internal/display"
 	"github.com/headgate/headgate/internal/duration"
 	"github.com/headgate/headgate/internal/inspect"
@@ -102,15 +101,12 @@ func (p *Page) serveAction(w http.ResponseWriter, r *http.Request) {
 		p.fail(w, http.StatusForbidden, "This page is read-only.")
 		return
 	}
-	back := "./"
-	if at, err := parseAddress(form.Get("back")); err == nil {
-		back += at.text
-	}
+	back := backTo(form.Get("back"))
 	if r.Method == http.MethodGet {
 		p.confirm(w, r, a, form, back, nil)
 		return
 	}
-	ctx := throttle.WithActor(r.Context(), auth.User(r.Context()))
+	ctx := throttle.WithActor(r.Context(), userOf(r.Context()))
 	err := p.normalizeKey(a, r, form)
 	if err == nil {
 		err = a.do(ctx, p, form)
@@ -119,7 +115,7 @@ func (p *Page) serveAction(w http.ResponseWriter, r *http.Request) {
 		p.confirm(w, r, a, form, back, err)
 		return
 	}
-	p.Log.Info("changed on the page", "action", form.Get("action"), "by", auth.User(ctx), "what", display.Visible(objectOf(form), shortText))
+	p.Log.Info("changed on the page", "action", form.Get("action"), "by", userOf(ctx), "what", display.Visible(objectOf(form), shortText))
 	p.reader.read()
 	redirect(w, back)
 }

@@ -2,7 +2,6 @@ package page
 
 import (
 	"context"
-	"errors"
 	"maps"
 	"net/url"
 	"strconv"
@@ -16,49 +15,31 @@ import (
 // filterNames are the parameters of a filter, like the flags of the command "worker jobs".
 var filterNames = []string{"state", "queue", "type", "limit", "key", "payload", "error", "older"}
 
-// parameters are all parameters of views.
-var parameters = append([]string{"open", "q", "page", "id", "from"}, filterNames...)
-
 // maxQuery bounds an address, in bytes.
 const maxQuery = 4 << 10
 
-// address is a view with its query.
+// address is the name of a view with its query.
 type address struct {
 	view string
 	url.Values
-	text string // the whole address, without unknown parameters
 }
 
-// newAddress fails only if the address is too long.
-func newAddress(view string, q url.Values) (address, error) {
-	at := address{view, url.Values{}, view}
-	for _, parameter := range parameters {
-		if value := q.Get(parameter); value != "" {
-			at.Set(parameter, value)
-		}
+func (at address) String() string {
+	if len(at.Values) == 0 {
+		return at.view
 	}
-	if len(at.Values) > 0 {
-		at.text += "?" + at.Encode()
-	}
-	if len(at.text) > maxQuery {
-		return address{}, errors.New("the address is too long")
-	}
-	return at, nil
+	return at.view + "?" + at.Encode()
 }
 
-// parseAddress parses the address that an action comes back to. It accepts only views of this page,
-// so a link cannot lead to another site.
-func parseAddress(text string) (address, error) {
+// backTo returns the address that an action comes back to. It accepts only views of this page, so a
+// link cannot lead to another site.
+func backTo(text string) string {
 	name, query, _ := strings.Cut(text, "?")
-	name = strings.TrimPrefix(name, "./")
-	if views[name] == nil {
-		return address{}, errors.New("there is no such page")
-	}
 	q, err := url.ParseQuery(query)
-	if err != nil {
-		return address{}, errors.New("the address cannot be read")
+	if views[name].load == nil || err != nil {
+		return "./"
 	}
-	return newAddress(name, q)
+	return "./" + address{name, q}.String()
 }
 
 // to returns a relative address, with pairs of a parameter and its value. It leaves out empty values.
@@ -85,56 +66,43 @@ func act(name, back string, pairs ...string) string {
 	return "./do?" + q.Encode()
 }
 
-// pages is a page of a list. Page counts from 1 and may be beyond the end.
+// pages describes a page of a list. From and To are the numbers of its first and last item, from 1.
+// Before and After are the addresses of the pages beside it, or empty.
 type pages struct {
-	Page, Size, Total int
-	at                address
+	From, To, Total int
+	Before, After   string
 }
 
-// newPages reads the page from an address. An invalid page means the first. The caller sets Total.
-func newPages(at address, size int) pages {
+// pageNumber reads the number of the page from an address, from 0. An invalid number means the first.
+func pageNumber(at address) int {
 	n, err := strconv.Atoi(at.Get("page"))
 	if err != nil || n < 1 || n > 1_000_000 {
-		n = 1
+		return 0
 	}
-	return pages{Page: n, Size: size, at: at}
+	return n - 1
 }
 
-func (p pages) offset() int { return (p.Page - 1) * p.Size }
-
-// From is the number of the first item on the page, from 1; 0 if the list is empty.
-func (p pages) From() int { return min(p.offset()+1, p.Total) }
-
-// To is the number of the last item on the page.
-func (p pages) To() int { return min(p.offset()+p.Size, p.Total) }
-
-// Before is the address of the previous page, or empty.
-func (p pages) Before() string {
-	if p.Page < 2 {
-		return ""
+// newPages describes a page of a list with total items, size of them on a page.
+func newPages(at address, page, size, total int) pages {
+	p := pages{From: min(page*size+1, total), To: min((page+1)*size, total), Total: total}
+	to := func(n int) string {
+		q := maps.Clone(at.Values)
+		q.Set("page", strconv.Itoa(n+1))
+		return "./" + address{at.view, q}.String()
 	}
-	return p.to(p.Page - 1)
-}
-
-// After is the address of the next page, or empty.
-func (p pages) After() string {
-	if p.To() >= p.Total {
-		return ""
+	if page > 0 {
+		p.Before = to(page - 1)
 	}
-	return p.to(p.Page + 1)
-}
-
-func (p pages) to(n int) string {
-	q := maps.Clone(p.at.Values)
-	q.Set("page", strconv.Itoa(n))
-	at, _ := newAddress(p.at.view, q)
-	return "./" + at.text
+	if p.To < total {
+		p.After = to(page + 1)
+	}
+	return p
 }
 
 // pageOf returns the part of a list on a page.
-func pageOf[T any](list []T, p pages) []T {
-	from := min(p.offset(), len(list))
-	return list[from:min(from+p.Size, len(list))]
+func pageOf[T any](list []T, page, size int) []T {
+	from := min(page*size, len(list))
+	return list[from:min(from+size, len(list))]
 }
 
 func newFilter(ctx context.Context, queues *inspect.Queues, q url.Values) (inspect.Filter, error) {

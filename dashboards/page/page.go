@@ -5,15 +5,16 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"net/url"
 	"path"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/headgate/headgate/dashboards/page/internal/auth"
 	"github.com/headgate/headgate/internal/inspect"
 	"github.com/headgate/headgate/internal/redact"
 	"github.com/headgate/headgate/internal/shard"
@@ -62,13 +63,12 @@ type Options struct {
 // safe for concurrent use.
 type Page struct {
 	Options
-	queues          *inspect.Queues
-	reader          *reader
-	auth            *auth.Auth
-	redactor        redactor
-	handler, routed http.Handler    // for all requests, and for those that need authorization
-	ctx             context.Context // ends with Close
-	cancel          context.CancelFunc
+	queues   *inspect.Queues
+	reader   *reader
+	redactor redactor
+	handler  http.Handler
+	ctx      context.Context // ends with Close
+	cancel   context.CancelFunc
 }
 
 // New returns a page, which reads nothing before the first request. The error of New joins all errors
@@ -76,25 +76,39 @@ type Page struct {
 func New(o Options) (*Page, error) {
 	o.Scope = cmp.Or(o.Scope, "default")
 	o.Log = cmp.Or(o.Log, slog.Default())
-	access := &auth.Auth{Scope: o.Scope, Token: o.Token, HTTPS: o.HTTPS, Authenticate: o.Authenticate}
-	redactor, err := newRedactor(o.Redact)
-	err = errors.Join(access.Validate(), err)
+	var errs []error
 	if o.Redis == nil || o.Limiter == nil {
-		err = errors.Join(errors.New("page: Redis and Limiter are required"), err)
+		errs = append(errs, errors.New("page: Redis and Limiter are required"))
 	}
+	if o.Token != "" && utf8.RuneCountInString(o.Token) < minToken {
+		errs = append(errs, fmt.Errorf("page: Token: want at least %d characters", minToken))
+	}
+	if o.Token != "" && o.Authenticate != nil {
+		errs = append(errs, errors.New("page: want Authenticate or a Token, not both"))
+	}
+	secrets, err := redact.New(o.Redact)
 	if err != nil {
-		return nil, err
+		errs = append(errs, fmt.Errorf("page: %w", err))
 	}
-	p := &Page{Options: o, queues: inspect.New(o.Redis, waitdb.New(o.Limiter), o.Scope), redactor: redactor, auth: access}
+	if len(errs) > 0 {
+		return nil, errors.Join(errs...)
+	}
+	p := &Page{Options: o, queues: inspect.New(o.Redis, waitdb.New(o.Limiter), o.Scope), redactor: redactor{secrets}}
 	p.queues.KeyOf, p.queues.Sharded = o.KeyOf, shard.Queues{}
 	for _, q := range o.Shards { // the server has checked them
 		p.queues.Sharded[q.Queue] = shard.Queue{Name: q.Queue, Count: q.Count, ByKey: q.ByKey, Divided: q.Divided}
 	}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	p.reader = newReader(p.ctx, p.queues)
-	p.routed = p.auth.Protect(http.HandlerFunc(p.route), func(w http.ResponseWriter, code int) { p.fail(w, code, p.refusal(code)) })
+	routed := p.protect(http.HandlerFunc(p.route), p.fail)
 	// Refuse POSTs from other sites. No GET changes anything.
-	p.handler = http.NewCrossOriginProtection().Handler(http.HandlerFunc(p.enter))
+	p.handler = http.NewCrossOriginProtection().Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if asset, ok := strings.CutPrefix(pageName(r), "assets/"); ok {
+			serveAsset(w, r, asset) // public, because the page of a 401 needs them
+		} else if !p.exchangeToken(w, r) {
+			routed.ServeHTTP(w, r)
+		}
+	}))
 	return p, nil
 }
 
@@ -111,8 +125,8 @@ func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Referrer-Policy", "same-origin") // addresses contain keys and IDs
 	h.Set("Cache-Control", "no-store")
-	if pageName(r) == "" && !strings.HasSuffix(requestPath(r), "/") {
-		to := url.URL{Path: path.Base(requestPath(r)) + "/", RawQuery: r.URL.RawQuery} // links are relative to the folder
+	if at := requestPath(r); pageName(r) == "" && !strings.HasSuffix(at, "/") { // links are relative to the folder
+		to := url.URL{Path: path.Base(at) + "/", RawQuery: r.URL.RawQuery}
 		redirect(w, to.String())
 		return
 	}
@@ -139,33 +153,6 @@ func redirect(w http.ResponseWriter, to string) {
 	w.WriteHeader(http.StatusSeeOther)
 }
 
-// enter answers some requests before authorization: those with a token in the address, and those
-// for assets, which are public because the page of a 401 needs them.
-func (p *Page) enter(w http.ResponseWriter, r *http.Request) {
-	if asset, ok := strings.CutPrefix(pageName(r), "assets/"); ok {
-		serveAsset(w, r, asset)
-	} else if !p.auth.ExchangeToken(w, r) {
-		p.routed.ServeHTTP(w, r)
-	}
-}
-
-// refusal explains why a request is not authorized.
-func (p *Page) refusal(code int) string {
-	switch {
-	case code == http.StatusForbidden:
-		return "Without a token this page answers only to programs on the machine it runs on, under a name such as localhost. Give it a token to open it to others."
-	case p.Authenticate != nil:
-		return "You are not signed in."
-	}
-	return "This page requires a token. Open it once with ?token=TOKEN: this browser remembers it for 12 hours. Programs send it as \"Authorization: Bearer TOKEN\"."
-}
-
-// Guard wraps next with the page's authentication. Unauthorized requests get a 401 or 403 with a
-// line of text. Use Guard for other handlers of the program, such as metrics.
-func (p *Page) Guard(next http.Handler) http.Handler {
-	return p.auth.Protect(next, func(w http.ResponseWriter, code int) { http.Error(w, p.refusal(code), code) })
-}
-
 func (p *Page) route(w http.ResponseWriter, r *http.Request) {
 	switch name := pageName(r); {
 	case name == "do":
@@ -175,7 +162,7 @@ func (p *Page) route(w http.ResponseWriter, r *http.Request) {
 		p.fail(w, http.StatusMethodNotAllowed, "This page is read-only.")
 	case name == "find":
 		p.serveFind(w, r)
-	case views[name] != nil:
+	case views[name].load != nil:
 		p.serveView(w, r, name)
 	default:
 		p.fail(w, http.StatusNotFound, "There is no such page.")
@@ -190,7 +177,7 @@ type view struct {
 }
 
 // views are the views by their name in the address.
-var views = map[string]*view{
+var views = map[string]view{
 	"":        {"Limits", loadLimits},
 	"waiting": {"Waiting", loadWaiting},
 	"job":     {"Job", loadJob},
@@ -201,9 +188,9 @@ var views = map[string]*view{
 // serveView renders a view. If Redis is down, the view shows the last data; a view that must read
 // more from Redis gets a 503.
 func (p *Page) serveView(w http.ResponseWriter, r *http.Request, name string) {
-	at, err := newAddress(name, r.URL.Query())
-	if err != nil {
-		p.fail(w, http.StatusRequestURITooLong, sentence(err))
+	at := address{name, r.URL.Query()}
+	if len(at.String()) > maxQuery {
+		p.fail(w, http.StatusRequestURITooLong, "The address is too long.")
 		return
 	}
 	s := p.reader.latest(r.Context())
@@ -215,7 +202,7 @@ func (p *Page) serveView(w http.ResponseWriter, r *http.Request, name string) {
 		p.failRead(w, err)
 		return
 	}
-	p.write(w, http.StatusOK, cmp.Or(name, "limits"), frame{Page: p, Title: views[name].title, View: name, Of: at.text, Live: true, Snap: s, Data: data})
+	p.write(w, http.StatusOK, cmp.Or(name, "limits"), frame{Page: p, Title: views[name].title, View: name, Of: at.String(), Live: true, Snap: s, Data: data})
 }
 
 // frame is the data of every template.

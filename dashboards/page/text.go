@@ -3,7 +3,6 @@ package page
 import (
 	"bytes"
 	"encoding/json"
-	"fmt"
 	"math"
 	"strconv"
 	"strings"
@@ -77,22 +76,8 @@ func keyName(key string) string { return short(display.Key(key)) }
 // meterName formats limit|key.
 func meterName(meter string) string { return short(display.Meter(meter)) }
 
-// sentence formats one of the page's own errors.
-func sentence(err error) string {
-	text := err.Error()
-	return strings.ToUpper(text[:1]) + text[1:] + "."
-}
-
 // redactor hides secrets.
 type redactor struct{ redact.Redactor }
-
-func newRedactor(names []string) (redactor, error) {
-	r, err := redact.New(names)
-	if err != nil {
-		err = fmt.Errorf("page: %w", err)
-	}
-	return redactor{r}, err
-}
 
 // block formats a payload, a result or an error without secrets. JSON is indented, unless it is too
 // long or too deep.

@@ -39,8 +39,9 @@ type laneRow struct {
 }
 
 func loadWaiting(ctx context.Context, p *Page, s *snapshot, at address) (any, error) {
-	d := waitingData{Pages: newPages(at, lanesPage)}
-	offset := d.Pages.offset()
+	var d waitingData
+	page, all := pageNumber(at), 0
+	offset := page * lanesPage
 	for _, in := range p.queues.Scopes() {
 		lanes, total, err := in.Limiter.LanesFrom(ctx, max(0, offset), lanesPage)
 		if err != nil {
@@ -48,11 +49,12 @@ func loadWaiting(ctx context.Context, p *Page, s *snapshot, at address) (any, er
 		}
 		lanes = lanes[:min(len(lanes), lanesPage-len(d.Lanes))]
 		offset -= total
-		d.Pages.Total += total
+		all += total
 		if err := d.add(ctx, p, in.Limiter, s, lanes); err != nil {
 			return nil, err
 		}
 	}
+	d.Pages = newPages(at, page, lanesPage, all)
 	return d, nil
 }
 
@@ -118,7 +120,7 @@ func loadJob(ctx context.Context, p *Page, s *snapshot, at address) (any, error)
 	if d.Attempts, d.Crashes, err = p.queues.DB.Attempts(ctx, job.Queue, job.ID); err != nil {
 		return nil, err
 	}
-	d.Actions = jobLinks(job, at.text, jobActions...)
+	d.Actions = jobLinks(job, at.String(), jobActions...)
 	return d, nil
 }
 
@@ -236,7 +238,7 @@ func loadJobs(ctx context.Context, p *Page, s *snapshot, at address) (any, error
 		if job.Position != nil {
 			job.Position = new(s.Position(*job.Position))
 		}
-		d.Jobs = append(d.Jobs, listedJob{job, jobLinks(job, at.text, "run", "cancel", "delete")})
+		d.Jobs = append(d.Jobs, listedJob{job, jobLinks(job, at.String(), "run", "cancel", "delete")})
 	}
 	return d, nil
 }

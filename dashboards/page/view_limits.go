@@ -44,21 +44,22 @@ type keyRow struct {
 // loadLimits loads a page of the table of limits. If a limit is open, that is the page with the
 // limit, and the parameter "page" is the page of the limit's keys.
 func loadLimits(ctx context.Context, p *Page, s *snapshot, at address) (any, error) {
-	d := limitsData{Pages: newPages(at, limitsPage), Events: changeEvents(s, s.Changes[:min(8, len(s.Changes))])}
+	d := limitsData{Events: changeEvents(s, s.Changes[:min(8, len(s.Changes))])}
 	open := slices.IndexFunc(s.Limits, func(r limitRow) bool { return r.Name == at.Get("open") })
+	page := pageNumber(at)
 	var err error
 	if open >= 0 {
-		d.Pages = pages{Page: open/limitsPage + 1, Size: limitsPage, at: address{Values: url.Values{}}}
+		page = open / limitsPage
 		d.Open, err = loadOpenLimit(ctx, p, s, &s.Limits[open], at)
+		at = address{Values: url.Values{}}
 	}
-	d.Pages.Total = len(s.Limits)
-	d.Rows = pageOf(s.Limits, d.Pages)
+	d.Pages, d.Rows = newPages(at, page, limitsPage, len(s.Limits)), pageOf(s.Limits, page, limitsPage)
 	return d, err
 }
 
 // loadOpenLimit loads a page of the limit's waiting and blocked keys.
 func loadOpenLimit(ctx context.Context, p *Page, s *snapshot, row *limitRow, at address) (*openLimit, error) {
-	o := &openLimit{limitRow: row, Query: at.Get("q"), Pages: newPages(at, keysPage)}
+	o := &openLimit{limitRow: row, Query: at.Get("q")}
 	var keys []string
 	for _, k := range s.Demand[row.Name] {
 		if strings.Contains(k.Key, o.Query) {
@@ -74,8 +75,9 @@ func loadOpenLimit(ctx context.Context, p *Page, s *snapshot, row *limitRow, at 
 	if o.Query != "" && len(o.Query) <= 200 && !slices.Contains(keys, o.Query) {
 		keys = append([]string{o.Query}, keys...)
 	}
-	o.Pages.Total = len(keys)
-	for _, key := range pageOf(keys, o.Pages) {
+	page := pageNumber(at)
+	o.Pages = newPages(at, page, keysPage, len(keys))
+	for _, key := range pageOf(keys, page, keysPage) {
 		m, state, err := p.queues.ReadMeter(ctx, row.Name, key)
 		if err != nil {
 			return nil, err
@@ -115,9 +117,9 @@ type blockRow struct {
 }
 
 func loadChanges(_ context.Context, _ *Page, s *snapshot, at address) (any, error) {
-	d := changesData{Pages: newPages(at, changesPage)}
-	d.Pages.Total = len(s.Changes)
-	d.Changes = changeEvents(s, pageOf(s.Changes, d.Pages))
+	page := pageNumber(at)
+	d := changesData{Pages: newPages(at, page, changesPage, len(s.Changes))}
+	d.Changes = changeEvents(s, pageOf(s.Changes, page, changesPage))
 	for _, row := range s.Limits {
 		d.BlockCount += len(row.Blocks)
 		for _, b := range row.Blocks {

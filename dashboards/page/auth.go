@@ -1,0 +1,139 @@
+package page
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"path"
+	"strconv"
+	"strings"
+	"time"
+)
+
+const (
+	// minToken is the smallest number of characters of a token. Wrong guesses are neither counted nor
+	// slowed down, so a longer token is better.
+	minToken       = 8
+	cookieLifetime = 12 * time.Hour
+)
+
+// Guard wraps next with the page's authentication. Unauthorized requests get a 401 or 403 with a
+// line of text. Use Guard for other handlers of the program, such as metrics.
+func (p *Page) Guard(next http.Handler) http.Handler {
+	return p.protect(next, func(w http.ResponseWriter, code int, why string) { http.Error(w, why, code) })
+}
+
+// protect calls next for authorized requests, with the user in the request's context, and refuse for
+// all others.
+func (p *Page) protect(next http.Handler, refuse func(w http.ResponseWriter, code int, why string)) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		user, ok := p.authorize(r)
+		switch {
+		case ok:
+			next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), userKey{}, user)))
+		case p.Authenticate != nil:
+			refuse(w, http.StatusUnauthorized, "You are not signed in.")
+		case p.Token != "":
+			w.Header().Set("WWW-Authenticate", `Bearer realm="headgate"`)
+			refuse(w, http.StatusUnauthorized, "This page requires a token. Open it once with ?token=TOKEN: this browser remembers it for 12 hours. Programs send it as \"Authorization: Bearer TOKEN\".")
+		default:
+			refuse(w, http.StatusForbidden, "Without a token this page answers only to programs on the machine it runs on, under a name such as localhost. Give it a token to open it to others.")
+		}
+	})
+}
+
+type userKey struct{}
+
+// userOf returns the user of a request that protect let through, as the changelog names it.
+func userOf(ctx context.Context) string {
+	user, _ := ctx.Value(userKey{}).(string)
+	return user
+}
+
+func (p *Page) authorize(r *http.Request) (user string, ok bool) {
+	switch {
+	case p.Authenticate != nil:
+		return p.Authenticate(r)
+	case p.Token == "":
+		return "page", isLocal(r)
+	}
+	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	cookie, err := r.Cookie(cookieName(r))
+	return "token", strings.EqualFold(scheme, "Bearer") && p.isToken(token) || err == nil && equal(cookie.Value, p.cookie())
+}
+
+func (p *Page) isToken(token string) bool { return p.Token != "" && equal(token, p.Token) }
+
+// equal compares in constant time. It compares sums, so that lengths do not leak either.
+func equal(a, b string) bool {
+	x, y := sha256.Sum256([]byte(a)), sha256.Sum256([]byte(b))
+	return hmac.Equal(x[:], y[:])
+}
+
+// exchangeToken gives a browser whose address has ?token=TOKEN a cookie, and redirects it to the
+// address without the token. It reports whether it has answered the request.
+func (p *Page) exchangeToken(w http.ResponseWriter, r *http.Request) bool {
+	q := r.URL.Query()
+	if r.Method != http.MethodGet || !p.isToken(q.Get("token")) {
+		return false
+	}
+	// Lax and not Strict, so that a link from a chat or an alert opens the page.
+	http.SetCookie(w, &http.Cookie{
+		Name: cookieName(r), Value: p.cookie(), MaxAge: int(cookieLifetime / time.Second),
+		HttpOnly: true, SameSite: http.SameSiteLaxMode, Secure: r.TLS != nil || p.HTTPS,
+	})
+	q.Del("token")
+	to := url.URL{Path: "./" + path.Base("/"+r.URL.Path), RawQuery: q.Encode()}
+	if pageName(r) == "" {
+		to.Path = "./"
+	}
+	redirect(w, to.String())
+	return true
+}
+
+// cookie returns the value of the cookie. Replicas with the same token and scope share it.
+func (p *Page) cookie() string {
+	mac := hmac.New(sha256.New, []byte(p.Token))
+	mac.Write([]byte("headgate page\x00" + p.Scope))
+	return hex.EncodeToString(mac.Sum(nil))
+}
+
+// cookieName has the port in it, because browsers share the cookies of all ports of a host.
+func cookieName(r *http.Request) string {
+	port, err := strconv.ParseUint((&url.URL{Host: r.Host}).Port(), 10, 16)
+	if err != nil {
+		return "headgate"
+	}
+	return "headgate-" + strconv.FormatUint(port, 10)
+}
+
+// isLocal reports whether a request comes from a browser on this machine and names a local host. It
+// refuses names of other sites that resolve to this machine (DNS rebinding), and requests with a
+// proxy's headers. It cannot recognize a proxy on this machine that sends no such header: a page
+// behind such a proxy needs a token.
+func isLocal(r *http.Request) bool {
+	for _, header := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Real-Ip", "Via"} {
+		if r.Header.Get(header) != "" {
+			return false
+		}
+	}
+	from, err := netip.ParseAddrPort(r.RemoteAddr)
+	if err != nil || !from.Addr().Unmap().IsLoopback() {
+		return false
+	}
+	host := r.Host
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	host = strings.ToLower(strings.Trim(host, "[]"))
+	if host == "localhost" || strings.HasSuffix(host, ".localhost") { // RFC 6761, section 6.3
+		return true
+	}
+	addr, err := netip.ParseAddr(host)
+	return err == nil && addr.Unmap().IsLoopback()
+}

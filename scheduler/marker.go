@@ -3,7 +3,8 @@ package scheduler
 import (
 	"context"
 	"errors"
-	"sync/atomic"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -29,36 +30,39 @@ func markerKey(queue string) string { return asynqdb.Key(queue, asynqdb.Marker) 
 // markerWaiter lets the goroutine that fetches a server's jobs wait for a marker instead of polling.
 // Only that goroutine may call its methods, except for stop.
 type markerWaiter struct {
-	rdb                 redis.UniversalClient
-	waits               []*markerWait
-	marked              chan string // the queue of a marker; received by wait only
-	wokenAt             time.Time   // when the last wait received a marker; zero if it received none
-	wokenBy             string      // the queue of that marker
-	unfetched           string      // the same until that queue has been fetched from
-	stopped             context.Context
-	stop                context.CancelFunc
-	maxPause            time.Duration
-	queueCount          int           // number of queues that the server fetches from
-	emptyInRow          int           // number of fetches in a row that found an empty queue
-	pause               time.Duration // duration of the next wait if no marker is set
-	waitUntil           time.Time     // latest end of the next wait; a time in the past is ignored
-	errorPause          time.Duration // pause after the last fetch if it failed, else 0
-	onIdle              func()        // called before each wait; may be nil
-	isWaiting           atomic.Bool   // whether wait is running
-	blockingUnsupported atomic.Bool   // whether blocking commands fail, for example behind a proxy
+	rdb        redis.UniversalClient
+	waits      []*markerWait
+	stopped    context.Context
+	stop       context.CancelFunc
+	maxPause   time.Duration
+	queueCount int           // number of queues that the server fetches from
+	emptyInRow int           // number of fetches in a row that found an empty queue
+	pause      time.Duration // duration of the next wait if no marker is set
+	waitUntil  time.Time     // latest end of the next wait; a time in the past is ignored
+	errorPause time.Duration // pause after the last fetch if it failed, else 0
+	onIdle     func()        // called before each wait; may be nil
+	woken      bool          // whether a marker ended the last wait
+
+	mu                  sync.Mutex // guards what follows
+	marked              []string   // queues whose markers came since the last fetch from them
+	came                chan struct{}
+	isFetching          bool // whether the server waits or fetches; false if it has no free slot
+	isWaiting           bool
+	blockingUnsupported bool // whether blocking commands fail, for example behind a proxy
 }
 
 // markerWait is one blocking BZPOPMIN on the markers of queues. A Cluster needs one for each queue,
 // because a blocking call can span one slot only.
 type markerWait struct {
 	keys       []string
-	inProgress atomic.Bool
+	inProgress bool
 }
 
 // newMarkerWaiter returns a markerWaiter for queues. Each of its waits lasts at most longest.
 func newMarkerWaiter(rdb redis.UniversalClient, queues []string, longest time.Duration) *markerWaiter {
-	b := &markerWaiter{rdb: rdb, marked: make(chan string), maxPause: longest, queueCount: len(queues), pause: min(minPoll, longest)}
+	b := &markerWaiter{rdb: rdb, came: make(chan struct{}, 1), maxPause: longest, queueCount: len(queues), pause: min(minPoll, longest)}
 	b.stopped, b.stop = context.WithCancel(context.Background())
+	context.AfterFunc(b.stopped, b.setBack)
 	c, cluster := rdb.(*redis.ClusterClient)
 	if cluster { // many waits would take all connections of the server's client
 		options := *c.Options()
@@ -77,13 +81,40 @@ func newMarkerWaiter(rdb redis.UniversalClient, queues []string, longest time.Du
 	return b
 }
 
-// afterFetch is called after each fetch, with whether it found a job. After an empty fetch of each
-// queue it waits for a marker. If a job was found without a marker, the next pause is short again.
-func (b *markerWaiter) afterFetch(found bool) {
+// take is called before each fetch from one of the queues. If the marker of one of them has come, it
+// returns that queue and uses the marker up.
+func (b *markerWaiter) take(queues ...string) (queue string, ok bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.isFetching = b.stopped.Err() == nil
+	i := slices.IndexFunc(b.marked, func(queue string) bool { return slices.Contains(queues, queue) })
+	if i < 0 {
+		return "", false
+	}
+	queue = b.marked[i]
+	b.marked = slices.Delete(b.marked, i, i+1)
+	return queue, true
+}
+
+// quiet returns how long a queue that was found empty is left alone without a marker.
+func (b *markerWaiter) quiet() time.Duration {
+	if b.woken {
+		return othersWait
+	}
+	return min(minPoll, b.maxPause)
+}
+
+// afterFetch is called after each fetch, with whether it found a job, and whether that job takes the
+// last free slot. After an empty fetch of each queue it waits for a marker. If a job was found without
+// a marker, the next pause is short again.
+func (b *markerWaiter) afterFetch(found, full bool) {
 	b.errorPause = 0
+	if full {
+		b.setBack()
+	}
 	if found {
 		b.emptyInRow = 0
-		if b.wokenAt.IsZero() {
+		if !b.woken {
 			b.pause = min(minPoll, b.maxPause)
 		}
 		return
@@ -91,6 +122,18 @@ func (b *markerWaiter) afterFetch(found bool) {
 	if b.emptyInRow++; b.emptyInRow >= b.queueCount {
 		b.emptyInRow = 0
 		b.wait()
+	}
+}
+
+// setBack sets the markers that came again for other servers, because this one does not fetch until a
+// job ends.
+func (b *markerWaiter) setBack() {
+	b.mu.Lock()
+	queues := b.marked
+	b.marked, b.isFetching = nil, false
+	b.mu.Unlock()
+	for _, queue := range queues {
+		setMarker(context.Background(), b.rdb, markerKey(queue))
 	}
 }
 
@@ -104,17 +147,26 @@ func (b *markerWaiter) afterError() {
 	}
 }
 
-// wait returns when a marker is set, when the server stops, or after the pause. The pause doubles
+// wait returns when a marker comes, when the server stops, or after the pause. The pause doubles
 // after each wait without a marker.
 func (b *markerWaiter) wait() {
-	b.wokenAt = time.Time{}
 	if b.onIdle != nil {
 		b.onIdle()
 	}
-	b.isWaiting.Store(true)
-	defer b.isWaiting.Store(false)
-	for _, r := range b.waits {
-		b.listen(r)
+	b.mu.Lock()
+	select {
+	case <-b.came: // of a queue that has been fetched from since
+	default:
+	}
+	if b.woken = len(b.marked) > 0; !b.woken {
+		b.isWaiting = true
+		for _, r := range b.waits {
+			b.listen(r)
+		}
+	}
+	b.mu.Unlock()
+	if b.woken {
+		return
 	}
 	pause := b.pause
 	if d := time.Until(b.waitUntil); d > 0 {
@@ -123,39 +175,48 @@ func (b *markerWaiter) wait() {
 	timer := time.NewTimer(pause)
 	defer timer.Stop()
 	select {
-	case b.wokenBy = <-b.marked:
-		b.unfetched, b.wokenAt = b.wokenBy, time.Now()
+	case <-b.came:
 	case <-b.stopped.Done():
 	case <-timer.C:
-		if !b.blockingUnsupported.Load() {
-			b.pause = min(2*b.pause, b.maxPause)
-		}
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.isWaiting, b.woken = false, len(b.marked) > 0
+	if !b.woken && !b.blockingUnsupported {
+		b.pause = min(2*b.pause, b.maxPause)
 	}
 }
 
-// listen starts a waitForMarker if none is running.
+// listen starts a waitForMarker if none is running. The caller holds the lock.
 func (b *markerWaiter) listen(r *markerWait) {
-	if r.inProgress.CompareAndSwap(false, true) {
+	if !r.inProgress {
+		r.inProgress = true
 		go b.waitForMarker(r)
 	}
 }
 
 // waitForMarker runs one BZPOPMIN. If it times out and the server still waits, it starts another. If
-// a marker comes and the server no longer waits, it sets the marker again for another server.
+// a marker comes while the server has no free slot, it sets the marker again for another server.
 func (b *markerWaiter) waitForMarker(r *markerWait) {
 	mark, err := b.rdb.BZPopMin(context.Background(), maxPoll, r.keys...).Result()
-	b.blockingUnsupported.Store(err != nil && !errors.Is(err, redis.Nil))
-	r.inProgress.Store(false)
-	if errors.Is(err, redis.Nil) && b.isWaiting.Load() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.blockingUnsupported = err != nil && !errors.Is(err, redis.Nil)
+	r.inProgress = false
+	switch {
+	case errors.Is(err, redis.Nil) && b.isWaiting:
 		b.listen(r)
-	}
-	if err != nil {
-		return
-	}
-	select {
-	case b.marked <- asynqdb.QueueOf(mark.Key):
+	case err != nil:
+	case !b.isFetching:
+		go setMarker(context.Background(), b.rdb, mark.Key)
 	default:
-		setMarker(context.Background(), b.rdb, mark.Key)
+		if queue := asynqdb.QueueOf(mark.Key); !slices.Contains(b.marked, queue) {
+			b.marked = append(b.marked, queue)
+		}
+		select {
+		case b.came <- struct{}{}:
+		default:
+		}
 	}
 }
 

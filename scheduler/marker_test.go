@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -100,6 +101,60 @@ func TestMarker_OneForManyJobs(t *testing.T) {
 			}
 		}
 		time.Sleep(time.Minute)
+	})
+}
+
+// TestMarker_ServerWithoutSlot: a marker that comes to a server without a free slot wakes another
+// server.
+func TestMarker_ServerWithoutSlot(t *testing.T) {
+	waitingServer(t, 1, func(t *testing.T, st *stack, began chan time.Time, _ *tap) {
+		st.beside(settings{config: asynq.Config{Concurrency: 1}, rule: always(Rule{}), handle: st.handle})
+		time.Sleep(time.Minute)
+		st.enqueueN(1, "long") // without a marker: the server that finds it still waits for one
+		<-began
+		st.wantNow(began)
+		time.Sleep(time.Minute)
+	})
+}
+
+// TestMarker_OfSeveralQueues: in a Cluster, markers of other queues come while a server fetches from
+// one. It fetches from these queues next. If it has no free slot, it sets the markers again.
+func TestMarker_OfSeveralQueues(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, rdb := redistest.Mini(t)
+		b := newMarkerWaiter(rdb, []string{"a", "b", "c"}, maxPoll)
+		defer b.stop()
+		b.waits = nil
+		for _, queue := range []string{"a", "b", "c"} {
+			b.waits = append(b.waits, &markerWait{keys: []string{markerKey(queue)}})
+		}
+		mark := func(queue string) {
+			setMarker(t.Context(), rdb, markerKey(queue))
+			synctest.Wait()
+		}
+		taken := func() string {
+			queue, _ := b.take("a", "b", "c")
+			return queue
+		}
+		waitForMarked := func(queue string) {
+			time.AfterFunc(maxPoll/2, func() { setMarker(t.Context(), rdb, markerKey(queue)) })
+			for b.wait(); !b.woken; b.wait() {
+			}
+		}
+		taken()
+		waitForMarked("b")
+		mark("c")
+		mark("a")
+		if got := taken() + taken() + taken() + taken(); got != "bca" {
+			t.Errorf("fetched from %q, want the order of the markers", got)
+		}
+		waitForMarked("a")
+		mark("b")
+		b.afterFetch(true, true)
+		mark("c")
+		if n := rdb.Exists(t.Context(), markerKey("a"), markerKey("b"), markerKey("c")).Val(); n != 3 || taken() != "" {
+			t.Errorf("%d of 3 markers are set again", n)
+		}
 	})
 }
 

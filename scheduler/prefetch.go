@@ -29,6 +29,9 @@ const (
 	// othersWait is how long a queue that was found empty is left alone while the markers of other
 	// queues wake the server. To look at all shards for each job would cost more than the jobs.
 	othersWait = 100 * time.Millisecond
+	// shardBatch is the smallest limit on the jobs that are fetched from a shard whose marker has not
+	// come. More would keep the other shards waiting, whose permits would be unused.
+	shardBatch = 8
 	// admitTime is how long fetched jobs are held back until their requests have results, so that
 	// denied jobs occupy no worker slots. It applies only if a job was denied recently. Otherwise,
 	// and if rules or the limiter take longer, asynq gets the jobs while their requests are under
@@ -51,17 +54,16 @@ type prefetcher struct {
 	slots  int // of the server
 	shares int // how many weighted queues asynq draws from; 1 with strict priority
 
-	lock      chan struct{} // guards what follows; held while Redis answers
-	next      batch         // jobs that asynq gets next; they go back at until
-	until     time.Time
-	returned  []batch                     // jobs that must go back
-	lost      map[string]*asynqdb.Dequeue // by queue: a fetch whose reply was lost
-	emptiedAt map[string]time.Time        // when a fetch emptied the queue
-	lookedAt  map[string]time.Time        // when a fetch left no job in the queue that it may take
-	passes    map[string]time.Duration    // by queue with a backlog: how long its last batch took
-	passAt    time.Time                   // when the next batch of new jobs of such a queue is due
-	timer     *time.Timer                 // gives back jobs that do not start in time
-	stopped   bool
+	lock     chan struct{} // guards what follows; held while Redis answers
+	next     batch         // jobs that asynq gets next; they go back at until
+	until    time.Time
+	returned []batch                     // jobs that must go back
+	lost     map[string]*asynqdb.Dequeue // by queue: a fetch whose reply was lost
+	emptyAt  map[string]time.Time        // by queue: the last fetch that left no job which it may take
+	passes   map[string]time.Duration    // by queue with a backlog: how long its last batch took
+	passAt   time.Time                   // when the next batch of new jobs of such a queue is due
+	timer    *time.Timer                 // gives back jobs that do not start in time
+	stopped  bool
 }
 
 // batch holds the jobs returned by one dequeue that have not started yet.
@@ -74,8 +76,8 @@ type batch struct {
 func newPrefetcher(s *Server, cfg asynq.Config) *prefetcher {
 	p := &prefetcher{
 		Server: s, slots: cfg.Concurrency, shares: 1,
-		lock: make(chan struct{}, 1), lost: map[string]*asynqdb.Dequeue{}, emptiedAt: map[string]time.Time{},
-		lookedAt: map[string]time.Time{}, passes: map[string]time.Duration{},
+		lock: make(chan struct{}, 1), lost: map[string]*asynqdb.Dequeue{}, emptyAt: map[string]time.Time{},
+		passes: map[string]time.Duration{},
 	}
 	if p.slots < 1 {
 		p.slots = runtime.NumCPU() // as asynq does
@@ -92,19 +94,29 @@ func newPrefetcher(s *Server, cfg asynq.Config) *prefetcher {
 // jobs.
 var errAllDenied = errors.New("all fetched jobs were denied permits")
 
+// source is where a dequeue fetches from.
+type source struct {
+	queue  string
+	woken  bool          // whether a marker has woken the server
+	shards int           // number of shards of the queue, at least 1
+	marked bool          // whether the marker of this queue has come
+	quiet  time.Duration // how long the queue is taken for empty after an empty fetch, unless it is marked
+}
+
 // dequeue replaces asynq's script Dequeue. It returns one job that asynq may start, possibly of
-// another queue. ends is the Unix second at which the lease ends. woken is when a
-// marker was used up for this call, or zero. marked is false if that was a marker of another queue.
-// The error is redis.Nil if there is no job, or errAllDenied.
-func (p *prefetcher) dequeue(ctx context.Context, queue string, ends int64, woken time.Time, marked bool) (*attempt, error) {
+// another queue than the source. ends is the Unix second at which the lease ends. It calls choose only
+// if it fetches jobs. The error is redis.Nil if there is no job, or errAllDenied.
+func (p *prefetcher) dequeue(ctx context.Context, ends int64, choose func() source) (*attempt, error) {
 	p.lock <- struct{}{}
 	defer func() { <-p.lock }()
 	if p.stopped {
 		return nil, redis.Nil
 	}
 	p.returnExpired(ctx)
+	var from source
 	if len(p.next.jobs) == 0 {
-		if err := p.repeatLost(ctx, queue); err != nil {
+		from = choose()
+		if err := p.repeatLost(ctx, from.queue); err != nil {
 			return nil, err
 		}
 	}
@@ -112,23 +124,25 @@ func (p *prefetcher) dequeue(ctx context.Context, queue string, ends int64, woke
 		if denied >= maxBatch {
 			return nil, errAllDenied
 		}
-		c := asynqdb.NewDequeue(queue, ends, !woken.IsZero())
-		looked := p.emptiedAt[queue] // the queue was emptied recently, and no marker was set since
+		queue := from.queue
+		c := asynqdb.NewDequeue(queue, ends, from.woken)
 		took, now := p.passes[queue], time.Now()
 		passes := took > 0 && !now.Before(p.passAt)
-		if !marked && !passes && now.Sub(p.lookedAt[queue]) < othersWait {
+		if !from.marked && !passes && now.Sub(p.emptyAt[queue]) < from.quiet || time.Until(c.LeaseEnd()) < leastLease {
 			return nil, redis.Nil
 		}
-		if looked.After(woken) && time.Since(looked) < minPoll || time.Until(c.LeaseEnd()) < leastLease {
-			return nil, redis.Nil
+		n := p.freeSlots()
+		if !from.marked && took == 0 {
+			n = min(n, max(n/from.shards, shardBatch))
 		}
+		from.marked = false
 		if passes {
 			c.Rest = min(max(took*100/passShare, time.Millisecond), longestRest)
 			p.passAt = now.Add(c.Rest)
 		} else if took > 0 {
 			c.Rest = asynqdb.NoNew
 		}
-		n, err := p.send(ctx, c, p.freeSlots())
+		n, err := p.send(ctx, c, n)
 		if err != nil {
 			return nil, err
 		}
@@ -167,10 +181,7 @@ func (p *prefetcher) send(ctx context.Context, c *asynqdb.Dequeue, n int) (int, 
 		p.next.jobs = append(p.next.jobs, p.newAttempt(c.Queue, c, t))
 	}
 	if len(found) < n && c.Rest <= 0 {
-		p.lookedAt[c.Queue] = began
-	}
-	if 0 < len(found) && len(found) < n {
-		p.emptiedAt[c.Queue] = began
+		p.emptyAt[c.Queue] = began
 	}
 	if time.Until(c.LeaseEnd()) < leastLease {
 		p.until = time.Now()

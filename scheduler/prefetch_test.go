@@ -41,7 +41,7 @@ func newAsker(t *testing.T, rdb redis.UniversalClient, slots int) asker {
 
 // ask returns the next job's ID, or "" if there is none.
 func (a asker) ask(ctx context.Context) (string, error) {
-	job, err := a.dequeue(ctx, a.queue, a.leaseEnd, time.Time{}, true)
+	job, err := a.dequeue(ctx, a.leaseEnd, func() source { return source{queue: a.queue, shards: 1, quiet: minPoll} })
 	if errors.Is(err, redis.Nil) {
 		return "", nil
 	}

@@ -130,19 +130,18 @@ func intCmd(ctx context.Context, n int64, err error) *redis.IntCmd {
 // waits until there may be a job, because asynq would poll.
 func (q *redisClient) dequeue(ctx context.Context, c *asynqdb.Call) *redis.Cmd {
 	cmd := redis.NewCmd(ctx)
-	queue, woken := q.shardToFetch(c.Queue), q.markers.wokenAt
-	a, err := q.prefetcher.dequeue(ctx, queue, c.LeaseEnd, woken, woken.IsZero() || queue == q.markers.wokenBy)
+	a, err := q.prefetcher.dequeue(ctx, c.LeaseEnd, func() source { return q.sourceOf(c.Queue) })
 	switch {
 	case err == nil:
 		cmd.SetVal(a.jobTimeout.disableIn(a.msg))
-		q.markers.afterFetch(true)
+		q.markers.afterFetch(true, q.inFlight.busy() >= q.prefetcher.slots)
 		q.scopeOf(a.Queue).slots.took()
 	case errors.Is(err, errAllDenied):
-		q.markers.afterFetch(true)
+		q.markers.afterFetch(true, false)
 		err = redis.Nil
 	case errors.Is(err, redis.Nil):
 		q.markers.waitUntil = q.prefetcher.passAt
-		q.markers.afterFetch(false)
+		q.markers.afterFetch(false, false)
 	default:
 		q.markers.afterError()
 	}
@@ -156,19 +155,22 @@ type rotation struct {
 	next   int
 }
 
-// shardToFetch returns the queue to fetch from when asynq fetches from queue. If a shard's marker has
-// woken the server, that shard is next, because it has a job. Otherwise the shards take turns,
-// because asynq with strict priority always begins with the same shard.
-func (q *redisClient) shardToFetch(queue string) string {
+// sourceOf returns the queue to fetch from when asynq fetches from queue. A shard whose marker has
+// come is next, because it has a job. Otherwise the shards of a queue take turns, because asynq with
+// strict priority always begins with the same shard.
+func (q *redisClient) sourceOf(queue string) source {
+	queues := []string{queue}
 	r := q.rotations[queue]
-	if r == nil {
-		return queue
+	if r != nil {
+		queues = r.shards
 	}
-	if marked := q.markers.unfetched; q.rotations[marked] == r {
-		q.markers.unfetched = ""
-		return marked
+	marked, ok := q.markers.take(queues...)
+	switch {
+	case ok:
+		queue = marked
+	case r != nil:
+		queue = r.shards[r.next]
+		r.next = (r.next + 1) % len(r.shards)
 	}
-	queue = r.shards[r.next]
-	r.next = (r.next + 1) % len(r.shards)
-	return queue
+	return source{queue, q.markers.woken, len(queues), ok, q.markers.quiet()}
 }

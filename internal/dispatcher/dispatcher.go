@@ -181,7 +181,7 @@ func (d *dispatcher) work(ctx context.Context) error {
 	if d.core == nil {
 		return nil
 	}
-	if err := errors.Join(d.requestSlots(ctx), d.publishShares(ctx, d.core.Sharing())); err != nil {
+	if err := errors.Join(d.requestSlots(ctx), d.publishShares(ctx, d.core.Sharing(d.clock.now()))); err != nil {
 		return err
 	}
 	return d.reconcile(ctx)

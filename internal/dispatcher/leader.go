@@ -184,7 +184,7 @@ func (d *dispatcher) publishAllShares(ctx context.Context) error {
 	if d.limiterHealth.Note(ctx, err) != nil {
 		return err
 	}
-	sharing := d.core.Sharing()
+	sharing := d.core.Sharing(d.clock.now())
 	for meter := range contended {
 		if _, shared := sharing[meter]; !shared {
 			sharing[meter] = 0

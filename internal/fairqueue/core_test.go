@@ -97,7 +97,7 @@ func TestTurns_LimitGone_JobLearnsIt(t *testing.T) {
 	same(t, "not again", c.ToPromote(second, 10))
 	c.Promoted(second, job, StateGone)
 	c.Expired(second, c.ToExpire(second, 10)[0], 0, nil, false)
-	c.Sharing()
+	c.Sharing(second)
 	if next := c.Next(second); next != never || len(c.lanes) != 0 {
 		t.Errorf("next %d, %d lanes: want nothing", next, len(c.lanes))
 	}
@@ -233,7 +233,7 @@ func TestSharing(t *testing.T) {
 	c.AddLane("q\na|", 2)
 	want := func(what string, want map[string]int) {
 		t.Helper()
-		if got := c.Sharing(); !maps.Equal(got, want) {
+		if got := c.Sharing(second); !maps.Equal(got, want) {
 			t.Errorf("%s: %v, want %v", what, got, want)
 		}
 	}

@@ -128,15 +128,11 @@ func (c *Core) markFull(now int64, l *lane) {
 	}
 	l.full = true
 	for _, n := range l.needs {
-		turns := int64(0)
-		if h := n.heldBy(l); h != nil {
-			turns = h.turns
-		}
 		if c.release(n.meter, l) {
 			c.wake(n.meter, 0)
 		}
 		if n.perRefill > 1 {
-			c.setHold(n, hold{l, n.cost, turns, now, now + n.returnTime(), true})
+			c.setHold(n.meter, hold{l, now, now + n.returnTime(), 0}, now+n.returnTime())
 		}
 	}
 	l.dequeue()

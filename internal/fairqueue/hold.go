@@ -11,16 +11,32 @@ import "slices"
 // hold records permits of a meter that are kept back for a lane which waits at another meter.
 type hold struct {
 	lane        *lane
-	cost, turns int64 // of one turn; number of turns
 	from, until int64 // times
-	hasBegun    bool  // from has passed, so Sharing counts the hold
+	// least is 1 until the lane has the turn for which it holds the permits. At a window, permits
+	// are also held for all turns that the lane has paid for.
+	least int64
+}
+
+// turns returns the number of turns for which permits of m are held. Before a window ends, permits
+// are released if they are for more than missedTurns times as many turns as the lane can still have.
+func (h *hold) turns(m *meter, now int64) int64 {
+	n := h.lane.need(m)
+	if n.perRefill <= 1 {
+		return h.least
+	}
+	most, more, interval := never, m.nextMore(now), h.lane.turnInterval(m)
+	if more < never && interval > 0 {
+		most = 1 + missedTurns*(more-now)/interval
+	}
+	return min(max(h.least, n.paid), most)
 }
 
 // held returns the number of permits of a meter that are held by lanes whose turn is before l's.
 func (c *Core) held(m *meter, l *lane, now int64) (sum int64) {
-	for _, h := range m.holds {
+	for i := range m.holds {
+		h := &m.holds[i]
 		if h.lane != l && h.from <= now && h.until > now && (c.before(m, h.lane, l) || c.isDisabled(yielding)) {
-			sum += h.cost * h.turns
+			sum += h.lane.need(m).cost * h.turns(m, now)
 		}
 	}
 	return sum
@@ -33,27 +49,18 @@ func (c *Core) hold(l *lane, m *meter, x wait, now int64) {
 	if !useful || c.isDisabled(holding) || x.behind && c.isDisabled(holdingBehind) {
 		return
 	}
-	turns := int64(1)
-	if h := own.heldBy(l); h != nil && h.turns > 1 {
-		turns, until = h.turns, max(h.until, until)
+	if h := own.heldBy(l); h != nil && own.paid > 1 {
+		until = max(h.until, until)
 	}
-	c.setHold(own, hold{l, own.cost, turns, now, until, true})
+	c.setHold(m, hold{l, now, until, 1}, until)
 }
 
-// setHold replaces the hold of a lane at a meter.
-func (c *Core) setHold(n need, h hold) {
-	c.release(n.meter, h.lane)
-	n.holds = append(n.holds, h)
-	c.touch(n.meter)
-	c.wake(n.meter, h.next())
-}
-
-// next returns the next time at which the hold begins or ends.
-func (h *hold) next() int64 {
-	if h.hasBegun {
-		return h.until
-	}
-	return h.from
+// setHold replaces the hold of a lane at a meter, which is then served at a time.
+func (c *Core) setHold(m *meter, h hold, at int64) {
+	c.release(m, h.lane)
+	m.holds = append(m.holds, h)
+	c.touch(m)
+	c.wake(m, at)
 }
 
 // holdUntil returns the time until which a lane that waits at x may hold its permits of another
@@ -90,8 +97,9 @@ func (c *Core) prepareHolds(l *lane, x wait, now int64) {
 			}
 		}
 		meets := l.read && !x.behind && !x.blocked && !x.unknown && !c.isDisabled(meeting)
-		if meets && n.waiting > 0 && (h == nil || h.turns == 0) && x.at-now <= n.returnTime() && c.ready(n.meter, l, now).at <= x.at {
-			c.setHold(n, hold{l, n.cost, 1, x.at - min(maxAdvance, n.returnTime()), x.at + maxAdvance, false})
+		if meets && n.waiting > 0 && (h == nil || h.turns(n.meter, now) == 0) && x.at-now <= n.returnTime() && c.ready(n.meter, l, now).at <= x.at {
+			from := x.at - min(maxAdvance, n.returnTime())
+			c.setHold(n.meter, hold{l, from, x.at + maxAdvance, 1}, from)
 		}
 	}
 }
@@ -127,108 +135,39 @@ func (c *Core) removeHolds(m *meter, which func(hold) bool) bool {
 	return true
 }
 
-// updateHolds ends the holds of a meter whose time is over, and releases permits for more turns
-// than a lane can use.
-func (c *Core) updateHolds(m *meter, now int64) {
-	c.removeHolds(m, func(h hold) bool { return h.until <= now })
+// nextHold returns the next time at which a hold of a meter begins or ends, or is for too many turns.
+func (m *meter) nextHold(now int64) int64 {
+	next, more := never, m.nextMore(now)
 	for i := range m.holds {
 		h := &m.holds[i]
-		if !h.hasBegun && h.from <= now {
-			h.hasBegun = true
-			c.touch(m)
+		if next = min(next, h.until); h.from > now {
+			next = min(next, h.from)
 		}
-		if most := h.usefulTurns(m, now); h.turns > most {
-			if h.turns = most; most == 1 {
-				h.until = min(h.until, now+h.lane.turnInterval(m)+maxAdvance)
-			}
-		}
-	}
-}
-
-// nextHold returns the next time at which a hold of a meter begins or ends, or has too many turns.
-func (m *meter) nextHold(now int64) int64 {
-	next := never
-	for _, h := range m.holds {
-		next = min(next, h.next())
-		if more := m.nextMore(now); more < never && h.turns > 1 {
-			next = min(next, max(now, more-(h.turns-1)*h.lane.turnInterval(m)/missedTurns)+1)
+		if turns := h.turns(m, now); more < never && turns > 1 {
+			next = min(next, max(now, more-(turns-1)*h.lane.turnInterval(m)/missedTurns)+1)
 		}
 	}
 	return next
 }
 
-// extraTurn is a turn of a lane that waits at another meter. The turn was charged (paid), or
-// permits are held for it (held), or both.
-type extraTurn struct {
-	lane       *lane
-	need       int
-	paid, held bool
-}
-
-// holdMore makes a lane that waits elsewhere hold permits for one more turn if its turn is before
-// l's. It reports whether there is such a lane.
-func (c *Core) holdMore(m *meter, l *lane, now int64) bool {
-	returns := c.hasPriority(l, l.index(m))
-	for i := 0; i < len(m.holds) && !c.isDisabled(holdingSeveral); i++ {
-		h := &m.holds[i]
-		o, index := h.lane, h.lane.index(m)
-		n := &o.needs[index]
-		if o == l || o.waitsAt == m && !o.full || n.perRefill <= 1 || h.until <= now {
-			continue
+// payMissed charges a lane that waits elsewhere for one more turn at a window if that turn is before
+// l's, and so makes it hold permits for one more turn. It reports whether there is such a lane.
+func (c *Core) payMissed(m *meter, l *lane, now int64) bool {
+	if c.hasPriority(l, l.index(m)) || c.isDisabled(holdingSeveral) {
+		return false
+	}
+	for hi := range m.holds {
+		h := &m.holds[hi]
+		o, i := h.lane, h.lane.index(m)
+		n := &o.needs[i]
+		if o != l && (o.waitsAt != m || o.full) && n.perRefill > 1 && h.until > now && n.paid < o.maxPaid(n) && c.nextBefore(m, o, l) {
+			c.payOnce(o, i)
+			m.missed = append(m.missed, o)
+			h.until = max(h.until, now+n.returnTime())
+			return true
 		}
-		turns := n.prepaid
-		if o.hasPaid(index) {
-			turns++
-		}
-		pays := !returns && turns < o.maxPrepaid(n) && c.nextBefore(m, o, l)
-		fits := c.held(m, l, now)+n.cost+l.need(m).cost <= n.perRefill*n.cost
-		holds := fits && h.turns < h.usefulTurns(m, now) && (pays || h.turns < turns && (!returns || c.before(m, o, l)))
-		if !pays && !holds {
-			continue
-		}
-		m.extraTurns = append(m.extraTurns, extraTurn{o, index, pays, holds})
-		if pays && !o.hasPaid(index) {
-			c.pay(o, index)
-		} else if pays {
-			if n.prepaid++; n.prepaid == 1 {
-				n.prepaidSince = o.lastTurn
-			}
-			c.charge(o, index)
-		}
-		if holds {
-			if h.turns++; h.turns == 1 {
-				h.from, h.hasBegun = now, true
-				c.touch(m)
-			} else {
-				h.until = max(h.until, now+n.returnTime())
-			}
-		}
-		return true
 	}
 	return false
-}
-
-// undoExtra undoes extra turns before a turn that was not granted. It refunds them only if that
-// turn is refunded, too.
-func (c *Core) undoExtra(turns []extraTurn, refund bool) {
-	for _, t := range turns {
-		if t.need >= len(t.lane.needs) {
-			continue
-		}
-		n := &t.lane.needs[t.need]
-		if h := n.heldBy(t.lane); h != nil && t.held {
-			h.turns = max(0, h.turns-1)
-		}
-		switch {
-		case !refund || !t.paid:
-		case n.prepaid > 0:
-			n.prepaid--
-			c.refund(t.lane, *n)
-		case t.lane.hasPaid(t.need):
-			t.lane.paid &^= 1 << t.need
-			c.refund(t.lane, *n)
-		}
-	}
 }
 
 // nextBefore reports whether a's next unpaid turn at a meter comes before b's turn.
@@ -236,7 +175,7 @@ func (c *Core) nextBefore(m *meter, a, b *lane) bool {
 	n, o := a.need(m), b.need(m)
 	s, t := n.share, o.share
 	if s == t {
-		return n.lastPrepaid < b.lastTurn
+		return n.chargedAt < b.lastTurn
 	}
 	if s.parent != t.parent {
 		s, t = s.parent, t.parent
@@ -258,19 +197,9 @@ func (l *lane) turnInterval(m *meter) (interval int64) {
 // more permits, because the lane may have missed turns.
 const missedTurns = 8
 
-// usefulTurns returns the number of turns for which a lane may hold permits until the meter gives
-// more.
-func (h *hold) usefulTurns(m *meter, now int64) int64 {
-	more, interval := m.nextMore(now), h.lane.turnInterval(m)
-	if more == never || interval == 0 {
-		return never
-	}
-	return 1 + missedTurns*(more-now)/interval
-}
-
-// maxPrepaid returns how many turns at a window meter a lane may be charged in advance: as many as
-// the lane can have in one window, and at most half of the turns that the window gives.
-func (l *lane) maxPrepaid(n *need) int64 {
+// maxPaid returns how many turns at a window a lane may be charged in advance: as many as the lane
+// can have in one window, and at most half of the turns that the window gives.
+func (l *lane) maxPaid(n *need) int64 {
 	most := n.perRefill / 2
 	if interval := l.turnInterval(n.meter); interval > 0 {
 		most = min(most, n.returnTime()/interval)
@@ -280,25 +209,15 @@ func (l *lane) maxPrepaid(n *need) int64 {
 
 // useHolds releases what a lane held for the turn that it had.
 func (c *Core) useHolds(l *lane, now int64) {
-	for i := range l.needs {
-		n := &l.needs[i]
-		if n.prepaid > 0 {
-			n.prepaid--
-			if l.hasPaid(i) {
-				c.refund(l, *n)
-			} else {
-				l.paid |= 1 << i
-			}
-		}
+	for _, n := range l.needs {
 		h := n.heldBy(l)
 		if h == nil {
 			continue
 		}
-		if h.turns = max(0, h.turns-1); n.perRefill <= 1 {
+		if h.least = 0; n.perRefill <= 1 {
 			c.release(n.meter, l)
 		} else {
 			h.until = now + n.returnTime()
-			c.touch(n.meter)
 		}
 		c.wake(n.meter, 0)
 	}

@@ -18,9 +18,6 @@ type lane struct {
 	needs        []need
 	read         bool // needs contains the costs of the first job; false until the first reply of Redis
 	pendingTurns int  // turns without a reply
-	// paid is a bit set over needs: the lane has already been charged for its next turn at these
-	// meters, because it had its turn there before it had to wait at another meter.
-	paid uint64
 	// slotWait is its entry among the lanes that wait for a worker slot. passedSince is the start
 	// of that wait; it is reset when a job is granted.
 	slotWait    item[*lane]
@@ -33,9 +30,11 @@ type need struct {
 	*meter
 	share                   *share // of the lane
 	cost, refill, perRefill int64
-	// prepaid is the number of turns beyond the next one already charged at the meter, lastPrepaid
-	// the number of the last of them, and prepaidSince the lane's key when the first was charged.
-	prepaid, lastPrepaid, prepaidSince int64
+	// paid is the number of turns for which the lane is charged and which it has not had: one if it
+	// had its turn here and waits at another meter, more if it missed turns at a window meanwhile.
+	// paidSince is the lane's position before the first of these turns.
+	paid, paidSince int64
+	chargedAt       int64 // number of the last charge
 }
 
 // AddLane adds a lane that has its first waiting job. Adding it again has no effect. Lanes must be
@@ -111,11 +110,10 @@ func (c *Core) leave(l *lane) {
 	c.releaseAll(l)
 	c.stopAwaitingSlot(l)
 	for i := range l.needs {
-		for ; l.needs[i].prepaid > 0; l.needs[i].prepaid-- {
-			c.refund(l, l.needs[i])
+		for n := &l.needs[i]; n.paid > 0; n.paid-- {
+			c.refund(l, n)
 		}
 	}
-	c.refundAll(l, l.needs, l.paid)
 	c.detach(l)
 	for _, n := range l.needs {
 		n.lanes--
@@ -126,7 +124,7 @@ func (c *Core) leave(l *lane) {
 		}
 		c.touch(n.meter)
 	}
-	l.needs, l.full, l.paid = nil, false, 0
+	l.needs, l.full = nil, false
 }
 
 // enqueue puts a lane among those that can be granted at its meter.
@@ -137,7 +135,7 @@ func (c *Core) enqueue(l *lane) {
 	n := &l.needs[i]
 	if c.hasPriority(l, i) {
 		l.queuedIn = &l.waitsAt.returning
-		l.queuedIn.put(&l.item, l.returnKey(i))
+		l.queuedIn.put(&l.item, n.paidSince)
 		return
 	}
 	l.queuedIn = &n.share.queue

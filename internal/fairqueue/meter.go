@@ -18,7 +18,7 @@ type meter struct {
 	// meter, multiLimit the number of those that also need other meters.
 	waiting, lanes, multiLimit int
 	holds                      []hold
-	extraTurns                 []extraTurn // since the last turn
+	missed                     []*lane // charged for a missed turn since the last turn
 	bounds
 	slotStats
 	due item[*meter] // when it is to be served
@@ -84,12 +84,12 @@ func (c *Core) touch(m *meter) {
 
 // Sharing returns the number of lanes that take turns at each meter, if it has changed since the
 // last call. The number is zero if no lane waits at the meter and no permits of it are held.
-func (c *Core) Sharing() map[string]int {
+func (c *Core) Sharing(now int64) map[string]int {
 	changed := map[string]int{}
 	for _, m := range c.touched {
 		m.touched = false
 		sharing := m.lanes
-		if m.waiting == 0 && !slices.ContainsFunc(m.holds, func(h hold) bool { return h.hasBegun && h.turns > 0 }) {
+		if m.waiting == 0 && !slices.ContainsFunc(m.holds, func(h hold) bool { return h.from <= now && h.turns(m, now) > 0 }) {
 			sharing = 0
 		}
 		if sharing != m.published {

@@ -1,17 +1,23 @@
 package fairqueue
 
+import "slices"
+
 // ApplyResults applies the results of the last Turns, which are in the same order. A turn without a
 // result is one whose reply was lost: its job may be granted.
 func (c *Core) ApplyResults(now int64, results []Result) {
 	tries := c.pendingTurns
 	c.pendingTurns = c.pendingTurns[:0]
+	for i, t := range slices.Backward(tries) {
+		if i >= len(results) || results[i].Outcome != Granted && results[i].Outcome != Impossible {
+			c.undo(t)
+		}
+	}
 	for i, t := range tries {
 		t.lane.pendingTurns--
 		t.lane.queue.pendingTurns--
 		if i < len(results) {
 			c.applyResult(now, t, results[i])
 		} else {
-			c.undo(t)
 			c.expiries.putBy(&t.lane.expiry, now+lostReplyPause)
 		}
 	}
@@ -47,18 +53,14 @@ func (c *Core) applyResult(now int64, t pendingTurn, r Result) {
 			c.leave(l)
 		}
 	case Empty:
-		c.refundAll(l, t.needs, t.paid)
 		c.leave(l)
 	case Full:
-		c.undo(t)
 		c.markFull(now, l)
 	case Refused:
 		t.from.refused++
-		c.undo(t)
 		c.refused(now, t)
 	case Skipped:
 		t.from.refused++
-		c.undo(t)
 		return
 	}
 	c.setGranted(now, l, r.Granted)
@@ -81,21 +83,31 @@ func (c *Core) refused(now int64, t pendingTurn) {
 	m.update(now, valueAt(t.Held, l.index(m)), Need{Cost: l.need(m).cost, Ready: now + clockSkew, Known: true})
 }
 
-// undo reverses a turn that was not granted: the lane gets its previous position and charges back.
-// If an earlier turn of the same lane in this batch was already undone, only the charges of this
-// turn are refunded.
+// undo reverses a turn that was not granted: the lane gets its previous position back, and the
+// charges count for its next turn. If it has been charged for that turn already, or no job waits in
+// it any more, the charges are refunded.
 func (c *Core) undo(t pendingTurn) {
 	l := t.lane
-	later := l.waitsAt == nil || t.key >= l.lastTurn
-	c.undoExtra(t.extraTurns, later)
-	if later {
-		c.refundAll(l, t.needs, t.paid)
-		return
+	same := l.waitsAt != nil && &l.needs[0] == &t.needs[0] // else it has left its meters since
+	for i := range t.needs {
+		if n := &t.needs[i]; same && n.paid < t.paid[i] {
+			n.paid++
+			t.missed = nil // the charges of others stay, too
+		} else {
+			c.refund(l, n)
+		}
 	}
-	c.refundAll(l, l.needs, l.paid)
-	l.lastTurn, l.paid = t.key, t.paid
-	if !l.isPassedOver() {
-		c.enqueue(l)
+	for _, o := range t.missed {
+		if i := o.index(t.from); i >= 0 && o.needs[i].paid > 0 {
+			o.needs[i].paid--
+			c.refund(o, &o.needs[i])
+		}
+	}
+	if same {
+		l.lastTurn = min(l.lastTurn, t.key)
+		if !l.isPassedOver() {
+			c.enqueue(l)
+		}
 	}
 }
 

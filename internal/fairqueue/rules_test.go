@@ -10,7 +10,7 @@ func TestEveryRuleIsNeeded(t *testing.T) {
 		off    rule
 		breaks string
 	}{
-		{"a lane that moves keeps its key", keepPosition, "shares"},
+		{"a lane that moves keeps its key", keepPosition, "overlapping limits"},
 		{"no lane passes an older one", noOvertaking, "hosts"},
 		{"a slower meter is held", holding, "hosts"},
 		{"and behind an older lane", holdingBehind, "hosts"},

@@ -95,30 +95,27 @@ func (s *share) first() *lane {
 	return s.queue[0].value
 }
 
-func (l *lane) hasPaid(need int) bool { return l.paid&(1<<need) != 0 }
-
 // hasPriority reports whether a lane has priority at a meter, because it was already charged a turn
 // there.
 func (c *Core) hasPriority(l *lane, need int) bool {
-	return (l.hasPaid(need) || l.needs[need].prepaid > 0) && !c.isDisabled(comingBack)
+	return l.needs[need].paid > 0 && !c.isDisabled(comingBack)
 }
 
-// returnKey is the sort key of a lane with priority: its position before the first charged turn.
-func (l *lane) returnKey(need int) int64 {
-	if n := &l.needs[need]; n.prepaid > 0 {
-		return n.prepaidSince
-	}
-	return l.lastTurn
-}
-
-// pay charges the lane's next turn at the meter of a need.
+// pay charges the lane for its next turn at the meter of a need, unless it is charged already.
 func (c *Core) pay(l *lane, need int) {
-	if l.hasPaid(need) {
-		return
+	if l.needs[need].paid == 0 {
+		c.payOnce(l, need)
 	}
-	l.paid |= 1 << need
+}
+
+// payOnce charges the lane for one more turn.
+func (c *Core) payOnce(l *lane, need int) {
+	n := &l.needs[need]
+	if n.paid++; n.paid == 1 {
+		n.paidSince = l.lastTurn
+	}
 	c.charge(l, need)
-	if l.waitsAt == l.needs[need].meter && l.item.position > 0 {
+	if l.waitsAt == n.meter && l.item.position > 0 {
 		c.enqueue(l)
 	}
 }
@@ -135,11 +132,11 @@ func (c *Core) charge(l *lane, need int) {
 		s.item.tie = number
 		s.reposition()
 	}
-	n.lastPrepaid = number
+	n.chargedAt = number
 	c.reorder(n)
 }
 
-func (c *Core) refund(l *lane, n need) {
+func (c *Core) refund(l *lane, n *need) {
 	for s, weight := n.share, l.weight; s.parent != nil; s, weight = s.parent, l.queue.weight {
 		if s.item.rank == 0 {
 			s.item.key -= c.stride(weight)
@@ -147,16 +144,7 @@ func (c *Core) refund(l *lane, n need) {
 		}
 		s.reposition()
 	}
-	c.reorder(&n)
-}
-
-// refundAll refunds the turns that were paid for.
-func (c *Core) refundAll(l *lane, needs []need, paid uint64) {
-	for i, n := range needs {
-		if paid&(1<<i) != 0 {
-			c.refund(l, n)
-		}
-	}
+	c.reorder(n)
 }
 
 func (s *share) reposition() {
@@ -185,7 +173,7 @@ func (c *Core) before(m *meter, a, b *lane) bool {
 	case c.hasPriority(a, i) != c.hasPriority(b, j):
 		return c.hasPriority(a, i)
 	case c.hasPriority(a, i):
-		return a.returnKey(i) < b.returnKey(j)
+		return a.needs[i].paidSince < b.needs[j].paidSince
 	case s == t:
 		return a.lastTurn < b.lastTurn
 	}

@@ -15,9 +15,9 @@ func (w *simulation) where() {
 		if known := w.core.lanes[l.name]; known != nil && known.waitsAt != nil {
 			text = fmt.Sprintf("%d waits at %s", known.item.key, known.waitsAt.name)
 			for _, n := range known.needs {
-				for _, h := range n.holds {
-					if h.lane == known {
-						text += fmt.Sprintf(", holds %d of %s until %.6f s", h.cost*h.turns, n.name, float64(h.until)/1e6)
+				for i := range n.holds {
+					if h := &n.holds[i]; h.lane == known {
+						text += fmt.Sprintf(", holds %d of %s until %.6f s", n.cost*h.turns(n.meter, w.now), n.name, float64(h.until)/1e6)
 					}
 				}
 			}

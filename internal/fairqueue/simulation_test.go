@@ -219,5 +219,5 @@ func (w *simulation) settle() {
 		}
 	}
 	w.where()
-	maps.Copy(w.contended, w.core.Sharing())
+	maps.Copy(w.contended, w.core.Sharing(w.now))
 }

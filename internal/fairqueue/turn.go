@@ -4,13 +4,13 @@ package fairqueue
 type pendingTurn struct {
 	lane *lane
 	from *meter
-	// key, needs and paid are copies of the lane's fields before the turn, restored if it is not
-	// granted.
+	// key and paid are the lane's lastTurn and the number of turns that it had paid for before the
+	// turn. They are restored if the turn is not granted.
 	key   int64
-	needs []need
-	paid  uint64
-	// extraTurns lists the extra turns charged to other lanes just before this turn (see holdMore).
-	extraTurns []extraTurn
+	paid  []int64
+	needs []need // of the lane
+	// missed lists the lanes that were charged for a missed turn just before this turn.
+	missed []*lane
 	Turn
 }
 
@@ -59,7 +59,10 @@ func (c *Core) Turns(now int64, n int) []Turn {
 // serve gives turns to the lanes that wait at a meter. A lane that has its turn but is blocked
 // by another meter moves to that meter and keeps its position.
 func (c *Core) serve(m *meter, now int64) {
-	c.updateHolds(m, now)
+	c.removeHolds(m, func(h hold) bool { return h.until <= now })
+	if len(m.holds) > 0 {
+		c.touch(m) // one may have begun
+	}
 	m.observeFreed(now)
 	for m.left > 0 && len(c.pendingTurns) < c.maxPendingTurns {
 		l := m.first()
@@ -79,7 +82,7 @@ func (c *Core) serve(m *meter, now int64) {
 			return
 		}
 		if !early {
-			if c.holdMore(m, l, now) {
+			if c.payMissed(m, l, now) {
 				continue
 			}
 			c.pay(l, l.index(m))
@@ -106,7 +109,7 @@ func (c *Core) serve(m *meter, now int64) {
 
 // sleep schedules the next service of a meter at a time, or earlier when a hold starts or ends.
 func (c *Core) sleep(m *meter, at, now int64) {
-	m.extraTurns = nil
+	m.missed = nil
 	if at = min(at, m.nextHold(now)); at < never {
 		c.wake(m, at)
 	}
@@ -193,7 +196,7 @@ func (c *Core) try(l *lane, m *meter, now int64) {
 	for i := range l.needs {
 		c.pay(l, i)
 	}
-	t := pendingTurn{lane: l, from: m, extraTurns: m.extraTurns, key: l.lastTurn, needs: l.needs, paid: l.paid, Turn: Turn{Lane: l.name, Advance: m.horizon(now) - now}}
+	t := pendingTurn{lane: l, from: m, key: l.lastTurn, needs: l.needs, missed: m.missed, Turn: Turn{Lane: l.name, Advance: m.horizon(now) - now}}
 	for i, n := range l.needs {
 		if held := c.held(n.meter, l, now); held > 0 {
 			if t.Held == nil {
@@ -202,7 +205,6 @@ func (c *Core) try(l *lane, m *meter, now int64) {
 			t.Held[i] = held
 		}
 	}
-	c.pendingTurns = append(c.pendingTurns, t)
 	if !m.tried {
 		m.tried = true
 		c.served = append(c.served, m)
@@ -210,7 +212,12 @@ func (c *Core) try(l *lane, m *meter, now int64) {
 	l.pendingTurns++
 	l.queue.pendingTurns++
 	m.left--
-	m.extraTurns = nil
-	l.lastTurn, l.paid = c.nextNumber(), 0
+	for i := range l.needs {
+		t.paid = append(t.paid, l.needs[i].paid)
+		l.needs[i].paid--
+	}
+	c.pendingTurns = append(c.pendingTurns, t)
+	m.missed = nil
+	l.lastTurn = c.nextNumber()
 	c.enqueue(l)
 }

@@ -310,7 +310,7 @@ func (d *dispatcher) expire(lanes []string, takeover bool) error {
 
 // publishShares writes where lanes take turns, and where newcomers may take again.
 func (d *dispatcher) publishShares() error {
-	sharing := d.core.Sharing()
+	sharing := d.core.Sharing(d.now())
 	if len(sharing) == 0 {
 		return nil
 	}

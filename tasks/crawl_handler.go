@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"net/url"
 	"regexp"
 	"time"
@@ -42,9 +41,7 @@ const (
 //     pauses from 30 s to an hour, and archived after 12 hours.
 //   - A malformed payload, or an address that is not allowed: archived.
 //
-// A URL is fetched once in a crawl, unless a worker dies between the request and its record in
-// Redis. Besides its request, a job costs about six round trips to Redis, one for every 500 links
-// of the page, and one for each new link.
+// A URL is fetched once in a crawl, unless a worker dies between the request and its record in Redis.
 type CrawlHandler struct {
 	// HTTP makes the calls. Its secrets and its SaveDir are not used.
 	HTTP *HTTPHandler
@@ -193,14 +190,13 @@ func (h *CrawlHandler) Failed(ctx context.Context, task *asynq.Task, err error) 
 // run claims the job's URL and fetches it, if robots.txt allows that.
 func (j *crawlJob) run(ctx context.Context) error {
 	claimed, err := j.claim(ctx)
-	switch {
-	case err != nil:
+	if err != nil {
 		return err
-	case claimed == frontier.Over:
-		j.result.Outcome = "over"
-		return nil
-	case claimed != frontier.Take:
-		j.result.Outcome = "seen"
+	}
+	if claimed != frontier.Take {
+		if j.result.Outcome = "seen"; claimed == frontier.Over {
+			j.result.Outcome = "over"
+		}
 		return nil
 	}
 	file, err := j.robotsFile(ctx)
@@ -208,8 +204,8 @@ func (j *crawlJob) run(ctx context.Context) error {
 		return err
 	}
 	if !file.Allowed(j.page.URL) {
-		j.result.Outcome, j.result.Reason = "disallowed", "robots.txt of "+origin(j.page.URL)+" disallows it"
-		return j.frontier.Done(ctx, j.crawl, j.page.URL, frontier.Disallowed, 0)
+		j.result.Reason = "robots.txt of " + origin(j.page.URL) + " disallows it"
+		return j.finish(ctx, file, frontier.Disallowed, nil, 0)
 	}
 	return j.fetch(ctx, file)
 }
@@ -218,10 +214,7 @@ func (j *crawlJob) run(ctx context.Context) error {
 func (j *crawlJob) claim(ctx context.Context) (result string, err error) {
 	id, _ := asynq.GetTaskID(ctx)
 	queue, _ := asynq.GetQueueName(ctx)
-	crawl, result, err := j.frontier.Claim(ctx, frontier.Claim{Crawl: j.crawl, URL: j.page.URL, From: j.page.From, Job: queue + "/" + id})
-	if err == nil {
-		j.crawl = crawl
-	}
+	j.crawl, result, err = j.frontier.Claim(ctx, j.crawl, j.page.URL, j.page.From, queue+"/"+id)
 	return result, err
 }
 
@@ -231,8 +224,7 @@ func (h *CrawlHandler) agent() string { return cmp.Or(h.Agent, "headgate") }
 // response's body.
 func (j *crawlJob) get(ctx context.Context, url string) (*openResponse, error) {
 	headers := map[string]string{"User-Agent": j.agent(), "Accept": "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"}
-	call := HTTPRequest{Method: http.MethodGet, URL: url, Headers: headers}
-	return j.HTTP.exchange(ctx, call)
+	return j.HTTP.exchange(ctx, HTTPRequest{URL: url, Headers: headers})
 }
 
 // enqueue enqueues another job of the crawl in this job's queue, with as many retries. It does

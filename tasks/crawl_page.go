@@ -19,7 +19,8 @@ import (
 )
 
 // fetch fetches the page with one request, saves the body, enqueues the links, and then records the
-// page's state. If the worker dies before the record, the job repeats all steps.
+// page's state. If the worker dies before the record, the job repeats all steps. file is the robots.txt
+// of the page's origin.
 func (j *crawlJob) fetch(ctx context.Context, file *robots.File) error {
 	if err := j.pace(ctx, file); err != nil {
 		return err
@@ -35,12 +36,17 @@ func (j *crawlJob) fetch(ctx context.Context, file *robots.File) error {
 	unexpected := resp.status.unexpected(nil)
 	switch {
 	case redirects(resp.StatusCode):
-		target, reason := j.target(resp, file)
-		j.result.Reason = reason
-		if target == nil {
-			return j.finish(ctx, file, "missing", frontier.Missing, j.sitemaps(file), 0)
+		to := j.sitemaps(file)
+		target, err := j.target(resp)
+		if err != nil {
+			j.result.Reason = err.Error()
+			return j.finish(ctx, file, frontier.Missing, to, 0)
 		}
-		return j.finish(ctx, file, "redirected", frontier.Redirected, append([]CrawlFetch{*target}, j.sitemaps(file)...), 0)
+		j.result.Reason = "it leads to " + target.URL
+		if state := j.state(file, target); state != frontier.Waiting {
+			j.result.Reason += ", which is left out: " + state
+		}
+		return j.finish(ctx, file, frontier.Redirected, append([]CrawlFetch{target}, to...), 0)
 	case unexpected == nil:
 		to, unread, err := j.read(ctx, resp)
 		if err != nil {
@@ -48,39 +54,31 @@ func (j *crawlJob) fetch(ctx context.Context, file *robots.File) error {
 		}
 		to = append(j.sitemaps(file), to...)
 		j.result.Links, j.result.Omitted = len(to), unread
-		return j.finish(ctx, file, "fetched", frontier.Fetched, to, unread)
+		return j.finish(ctx, file, frontier.Fetched, to, unread)
 	case resp.StatusCode >= http.StatusBadRequest && !resp.status.permanent:
 		return unexpected
 	}
 	j.result.Reason = resp.status.Error()
-	return j.finish(ctx, file, "missing", frontier.Missing, nil, 0)
+	return j.finish(ctx, file, frontier.Missing, nil, 0)
 }
 
-// target returns the page that a redirect leads to, with the depth of the redirected page. It
-// returns nil if the redirect has no valid Location, or is one more than MaxRedirects.
-func (j *crawlJob) target(resp *openResponse, file *robots.File) (target *CrawlFetch, reason string) {
+// target returns the page that a redirect leads to, with the depth of the redirected page. A sitemap
+// of an index stays a sitemap. A sitemap of robots.txt may lead to any page.
+func (j *crawlJob) target(resp *openResponse) (CrawlFetch, error) {
 	next, err := links.Canonical(resp.Request.URL.String(), resp.Header.Get("Location"))
 	switch {
 	case err != nil:
-		return nil, "the redirect has no valid Location: " + err.Error()
+		err = fmt.Errorf("the redirect has no valid Location: %w", err)
 	case j.page.Hops >= MaxRedirects:
-		return nil, fmt.Sprintf("it leads to %s: that would be redirect %d, want at most %d", next, j.page.Hops+1, MaxRedirects)
+		err = fmt.Errorf("it leads to %s: that would be redirect %d, want at most %d", next, j.page.Hops+1, MaxRedirects)
 	}
-	target = &CrawlFetch{URL: next, Depth: j.page.Depth, Hops: j.page.Hops + 1, Sitemap: j.page.Nested, Nested: j.page.Nested}
-	switch j.state(file, *target) {
-	case frontier.OtherHost:
-		return target, fmt.Sprintf("it leads to %s: the crawl does not go to that host", next)
-	case frontier.Excluded:
-		return target, fmt.Sprintf("it leads to %s: the crawl does not go there", next)
-	}
-	return target, "it leads to " + next
+	return CrawlFetch{URL: next, Depth: j.page.Depth, Hops: j.page.Hops + 1, Sitemap: j.page.Sitemap && j.page.Hops > 0}, err
 }
 
 // sitemaps returns the sitemaps of robots.txt on hosts that the crawl may visit. Every page of the
 // origin counts as linking to these sitemaps. A sitemap is one level deeper than the page, and the
 // entries of the sitemap have the sitemap's depth.
-func (j *crawlJob) sitemaps(file *robots.File) []CrawlFetch {
-	var to []CrawlFetch
+func (j *crawlJob) sitemaps(file *robots.File) (to []CrawlFetch) {
 	for _, text := range file.Sitemaps {
 		// The URLs should be absolute, but many are not.
 		url, err := links.Canonical(origin(j.page.URL)+"/", text)
@@ -112,13 +110,12 @@ func (j *crawlJob) read(ctx context.Context, resp *openResponse) (to []CrawlFetc
 		body, j.result.Truncated = body[:size], true
 	}
 	j.result.Length, j.result.Type = len(body), resp.Header.Get("Content-Type")
-
 	media, _, _ := mime.ParseMediaType(j.result.Type)
 	if media == "" {
 		media, _, _ = mime.ParseMediaType(http.DetectContentType(body))
 	}
+	isSitemap := j.page.Sitemap || (media == "text/xml" || media == "application/xml") && sitemapStart.Match(body[:min(len(body), 1024)])
 	html := body
-	isSitemap := j.page.Sitemap || isSitemap(media, body)
 	if isSitemap || media != "text/html" && media != "application/xhtml+xml" {
 		html = nil // a page that is not HTML has directives only in its header
 	}
@@ -133,23 +130,18 @@ func (j *crawlJob) read(ctx context.Context, resp *openResponse) (to []CrawlFetc
 	if isSitemap {
 		to, unread, err = j.entries(body)
 	}
-	if err = cmp.Or(ctx.Err(), err); err != nil || page.NoIndex || j.SaveDir == "" {
-		return to, unread, err
+	if err = cmp.Or(ctx.Err(), err); err == nil && !page.NoIndex && j.SaveDir != "" {
+		j.result.Saved, _, _, err = saveFile(j.SaveDir, j.page.Crawl+"/", bytes.NewReader(body))
 	}
-	j.result.Saved, _, _, err = saveFile(j.SaveDir, j.page.Crawl+"/", bytes.NewReader(body))
 	return to, unread, err
 }
 
-// isSitemap reports whether a page is a sitemap, by its media type and its beginning.
-func isSitemap(media string, body []byte) bool {
-	// Only a declaration, a style sheet and comments can come before the root element.
-	head := body[:min(len(body), 1024)]
-	return (media == "text/xml" || media == "application/xml") &&
-		(bytes.Contains(head, []byte("<urlset")) || bytes.Contains(head, []byte("<sitemapindex")))
-}
+// sitemapStart matches the root element of a sitemap. Only a declaration, a style sheet and comments
+// can come before it.
+var sitemapStart = regexp.MustCompile("<(?:urlset|sitemapindex)")
 
-// entries returns the URLs of a sitemap. It returns an error only if it cannot read any entry. A
-// sitemap index may list sitemaps, but not further indexes.
+// entries returns the URLs of a sitemap. It returns an error only if it cannot read any entry. The
+// sitemaps of an index count like redirects, so that indexes of indexes come to an end.
 func (j *crawlJob) entries(body []byte) (to []CrawlFetch, unread int, err error) {
 	found, err := links.ReadSitemap(j.page.URL, bytes.NewReader(body))
 	switch {
@@ -161,13 +153,13 @@ func (j *crawlJob) entries(body []byte) (to []CrawlFetch, unread int, err error)
 		j.result.Reason = fmt.Sprintf("a sitemap of more than %d entries: the others are left out", links.MaxSitemapEntries)
 		unread++
 	}
-	if n := len(found.Sitemaps); j.page.Nested && n > 0 {
+	if n := len(found.Sitemaps); n > 0 && j.page.Hops >= MaxRedirects {
 		unread += n
-		j.result.Reason = fmt.Sprintf("a sitemap in a sitemap index lists %d sitemaps: they are left out", n)
+		j.result.Reason = fmt.Sprintf("%d sitemaps are left out: %d sitemap indexes and redirects led here", n, j.page.Hops)
 		found.Sitemaps = nil
 	}
 	for _, url := range found.Sitemaps {
-		to = append(to, CrawlFetch{URL: url, Depth: j.page.Depth, Sitemap: true, Nested: true})
+		to = append(to, CrawlFetch{URL: url, Depth: j.page.Depth, Sitemap: true, Hops: j.page.Hops + 1})
 	}
 	for _, url := range found.Pages {
 		to = append(to, CrawlFetch{URL: url, Depth: j.page.Depth})
@@ -178,44 +170,35 @@ func (j *crawlJob) entries(body []byte) (to []CrawlFetch, unread int, err error)
 // foundBatch is the number of URLs that one script records. Redis runs nothing else meanwhile.
 const foundBatch = 500
 
-// finish enqueues the page's links, and then records the page's state. file is the robots.txt of the
-// page's origin.
-func (j *crawlJob) finish(ctx context.Context, file *robots.File, outcome string, state frontier.State, to []CrawlFetch, unread int) error {
-	j.result.Outcome = outcome
+// finish enqueues the page's links, and then records the page's state. If a newer crawl of that name
+// has started, it does neither.
+func (j *crawlJob) finish(ctx context.Context, file *robots.File, state frontier.State, to []CrawlFetch, unread int) error {
+	j.result.Outcome = state
 	for batch := range slices.Chunk(to, foundBatch) {
-		if over, err := j.follow(ctx, file, batch); over || err != nil {
+		found := make([]frontier.Link, len(batch))
+		for i, to := range batch {
+			found[i] = frontier.Link{URL: to.URL, State: j.state(file, to)}
+		}
+		states, err := j.frontier.Found(ctx, j.crawl, j.page.URL, found)
+		if err != nil || len(states) == 0 {
 			return err
+		}
+		for i, state := range states { // pages are fetched in the order of the links
+			switch to := batch[i]; state {
+			case frontier.MaxPages, frontier.MaxHostPages:
+				j.result.Omitted++
+				j.result.Reason = fmt.Sprintf("the crawl may have %d pages, and %d of a host", j.frontier.MaxURLs, j.frontier.MaxHostURLs)
+			case frontier.Waiting:
+				// The new job gets the resolved hosts: SameHost would mean the host of its own URL.
+				to.Crawl, to.Allow, to.Start, to.From = j.crawl.Name, j.hosts, j.crawl.Start, j.page.URL
+				if err := j.enqueue(ctx, to); err != nil {
+					return fmt.Errorf("%s leads to %s: %w", j.page.URL, to.URL, err)
+				}
+				j.result.New++
+			}
 		}
 	}
 	return j.frontier.Done(ctx, j.crawl, j.page.URL, state, unread)
-}
-
-// follow records URLs, and enqueues jobs for the new URLs. over is true if a newer crawl of that
-// name has started. The caller then stops.
-func (j *crawlJob) follow(ctx context.Context, file *robots.File, batch []CrawlFetch) (over bool, err error) {
-	found := make([]frontier.Link, len(batch))
-	for i, to := range batch {
-		found[i] = frontier.Link{URL: to.URL, State: j.state(file, to)}
-	}
-	states, err := j.frontier.Found(ctx, j.crawl, j.page.URL, found)
-	if err != nil {
-		return false, err
-	}
-	for i, state := range states { // pages are fetched in the order of the links
-		switch to := batch[i]; state {
-		case frontier.MaxPages, frontier.MaxHostPages:
-			j.result.Omitted++
-			j.result.Reason = fmt.Sprintf("the crawl may have %d pages, and %d of a host", j.frontier.MaxURLs, j.frontier.MaxHostURLs)
-		case frontier.Waiting:
-			// The new job gets the resolved hosts: SameHost would mean the host of its own URL.
-			to.Crawl, to.Allow, to.Start, to.From = j.crawl.Name, j.hosts, j.crawl.Start, j.page.URL
-			if err := j.enqueue(ctx, to); err != nil {
-				return false, fmt.Errorf("%s leads to %s: %w", j.page.URL, to.URL, err)
-			}
-			j.result.New++
-		}
-	}
-	return len(states) == 0, nil
 }
 
 // state returns the state of a URL that the page leads to: Waiting, or the reason for leaving it out.

@@ -141,15 +141,17 @@ func TestCrawl_EmptySitemap_Fails(t *testing.T) {
 	})
 }
 
-// An index leads to sitemaps and these to pages, not to further sitemaps; the pages
-// are as far as links of the page that led to the index.
+// An index leads to sitemaps, and sitemaps to pages. An index after five indexes and redirects leads
+// nowhere. The pages are as deep as links of the page that led to the index.
 func TestCrawl_NestedSitemaps(t *testing.T) {
 	index := func(to string) string { return "<sitemapindex><sitemap><loc>" + to + "</loc></sitemap></sitemapindex>" }
 	files := map[string]string{
 		"/robots.txt": "Sitemap: http://a.test/1.xml\n",
 		"/1.xml":      index("/moved.xml"),
 		"/2.xml":      index("/3.xml"),
-		"/3.xml":      "<urlset><url><loc>/page</loc></url></urlset>",
+		"/3.xml":      index("/4.xml"),
+		"/4.xml":      index("/5.xml"),
+		"/5.xml":      index("/6.xml"),
 		"/":           "",
 	}
 	site := map[string]http.HandlerFunc{"a.test": func(w http.ResponseWriter, r *http.Request) {
@@ -167,9 +169,10 @@ func TestCrawl_NestedSitemaps(t *testing.T) {
 	crawl(t, site, nil, func(c *crawling) {
 		c.seed(tasks.CrawlFetch{URL: "http://a.test/", Depth: 9})
 		c.wait()
-		c.wantOnce("http://a.test/", "http://a.test/1.xml", "http://a.test/moved.xml", "http://a.test/2.xml")
+		c.wantOnce("http://a.test/", "http://a.test/1.xml", "http://a.test/moved.xml", "http://a.test/2.xml",
+			"http://a.test/3.xml", "http://a.test/4.xml", "http://a.test/5.xml")
 	})
-	files["/2.xml"] = files["/3.xml"]
+	files["/2.xml"] = "<urlset><url><loc>/page</loc></url></urlset>"
 	for depth, want := range [][]string{
 		0: {"http://a.test/"},
 		1: {"http://a.test/", "http://a.test/1.xml", "http://a.test/moved.xml", "http://a.test/2.xml", "http://a.test/page"},

@@ -56,11 +56,9 @@ type CrawlFetch struct {
 	Start int64 `json:"start,omitempty" want:"a moment in µs since 1970"`
 	// Sitemap reports whether URL is a sitemap.
 	Sitemap bool `json:"sitemap,omitempty" want:"true or false"`
-	// Nested reports whether URL is a sitemap that another sitemap lists.
-	Nested bool `json:"nested,omitempty" want:"true or false"`
 	// From is the URL that led to this URL, in jobs that the crawl enqueues.
 	From string `json:"from,omitempty" want:"a URL"`
-	// Hops is the number of redirects that have led to URL, up to MaxRedirects.
+	// Hops is the number of redirects and sitemap indexes that have led to URL, up to MaxRedirects.
 	Hops int `json:"hops,omitempty" want:"a number of redirects"`
 }
 

@@ -46,6 +46,5 @@ const crawlFields = `  crawl         name of the crawl
   start         time at which the crawl was enqueued, in µs since 1970: a later
                 time starts a finished crawl again (the time of the first run)
   sitemap       true if url is a sitemap (false)
-  nested        true if another sitemap lists url (false)
   from          URL of the page that links to url
   hops          number of redirects that led to url (0)`

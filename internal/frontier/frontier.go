@@ -64,15 +64,6 @@ type Crawl struct {
 	Start int64
 }
 
-// Claim is a job's request to fetch a URL. URLs must be in canonical form.
-type Claim struct {
-	Crawl
-	URL, From string // From is the page that linked the URL; empty for a seed
-	// Job is the job's queue and ID. The job owns the URL until Done. It may claim the URL again
-	// each time it runs.
-	Job string
-}
-
 // The results of Claim. The job may call Found and Done only after Take.
 const (
 	Take  = "take"  // the job may fetch the URL
@@ -81,11 +72,15 @@ const (
 	Over  = "over"  // another crawl of that name has started
 )
 
-// Claim lets a job take its URL. It returns the job's crawl and the result. If the result is Over,
-// the crawl is the newer one. A seed with a Start after that of the crawl restarts the crawl
-// if none of the crawl's URLs waits. Any other seed joins the crawl.
-func (f *Frontier) Claim(ctx context.Context, c Claim) (crawl Crawl, result string, err error) {
-	reply, err := crawlClaimScript.Run(ctx, f.rdb, f.keys(), c.Name, c.Start, c.URL, c.From, canonical.HostOf(c.URL), c.Job,
+// Claim lets a job take its URL, which must be in canonical form. The job, given by its queue and ID,
+// owns the URL until Done, and may claim it again each time it runs. from is the page that linked the
+// URL; it is empty for a seed.
+//
+// Claim returns the job's crawl and the result. If the result is Over, the crawl is the newer one. A
+// seed with a Start after that of the crawl restarts the crawl if none of the crawl's URLs waits. Any
+// other seed joins the crawl.
+func (f *Frontier) Claim(ctx context.Context, c Crawl, url, from, job string) (crawl Crawl, result string, err error) {
+	reply, err := crawlClaimScript.Run(ctx, f.rdb, f.keys(), c.Name, c.Start, url, from, canonical.HostOf(url), job,
 		crawlTTL.Milliseconds()).StringSlice()
 	if err != nil {
 		return crawl, "", fmt.Errorf("crawl %s: %w", c.Name, err)

@@ -24,7 +24,7 @@ func crawl(start int64) frontier.Crawl { return frontier.Crawl{Name: "it", Start
 // claim has a job take a URL that the page linked.
 func claim(t *testing.T, f *frontier.Frontier, of frontier.Crawl, url, job string) string {
 	t.Helper()
-	_, answer, err := f.Claim(t.Context(), frontier.Claim{Crawl: of, URL: url, From: page, Job: job})
+	_, answer, err := f.Claim(t.Context(), of, url, page, job)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -34,8 +34,7 @@ func claim(t *testing.T, f *frontier.Frontier, of frontier.Crawl, url, job strin
 // seed has a seed take its URL.
 func seed(t *testing.T, f *frontier.Frontier, start int64, url string) (int64, string) {
 	t.Helper()
-	c := frontier.Claim{Crawl: crawl(start), URL: url, Job: fmt.Sprintf("default/seed-%d", start)}
-	got, answer, err := f.Claim(t.Context(), c)
+	got, answer, err := f.Claim(t.Context(), crawl(start), url, "", fmt.Sprintf("default/seed-%d", start))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -248,8 +247,7 @@ func TestCrawl_Expires(t *testing.T) {
 			t.Errorf("after 89 days: %q, %v; want it", names, err)
 		}
 		time.Sleep(2 * 24 * time.Hour)
-		other := frontier.Claim{Crawl: frontier.Crawl{Name: "other", Start: 1}, URL: page, Job: "default/2"}
-		if _, _, err := f.Claim(t.Context(), other); err != nil {
+		if _, _, err := f.Claim(t.Context(), frontier.Crawl{Name: "other", Start: 1}, page, "", "default/2"); err != nil {
 			t.Fatal(err)
 		}
 		if names, err := f.Crawls(t.Context()); len(names) != 1 || names[0] != "other" || err != nil {

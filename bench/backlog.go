@@ -7,8 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/headgate/headgate/internal/display"
-	"github.com/headgate/headgate/throttle"
 	"github.com/headgate/headgate/throttle/throttletest"
 )
 
@@ -20,7 +18,7 @@ type backlogCommand struct {
 	Hosts       int      `help:"Hosts that the jobs are for, at random. Each has a limit of its own under the shared one."`
 	HostRate    int      `default:"1" help:"Permits a second of each host, one at a time."`
 	Arrive      int      `help:"Jobs enqueued a second while it runs. Otherwise all are there before the clock starts."`
-	Against     []string `placeholder:"SYSTEM" help:"Systems to run beside headgate: wiki (the pattern of asynq's wiki with redis_rate and short polls), wiki-stock (at asynq's own polls), bullmq (needs Node.js)."`
+	Against     []string `placeholder:"SYSTEM" help:"Systems to run beside headgate: wiki (the pattern of asynq's wiki with redis_rate and short polls), bullmq (needs Node.js)."`
 	Concurrency int      `default:"10" help:"Jobs that each worker runs at once."`
 	Repeat      int      `default:"1" help:"Runs of each system, in turns. Medians are printed, and what was over at its worst."`
 	Waiting     int      `default:"10000" help:"Jobs with which bytes per waiting job are measured; 0 leaves that out."`
@@ -65,51 +63,25 @@ func (c *backlogCommand) Run(b *bench) error {
 	if err != nil {
 		return err
 	}
-	return printRows(b, c.JSON, backlogColumns, rows)
+	return printRows(b, c.JSON, rows)
 }
 
 // backlogRow is the result of one system with one backlog. What does not apply is null.
 type backlogRow struct {
-	Case          string   `json:"case"`
-	System        string   `json:"system"`
-	Jobs          int      `json:"jobs"`
-	Done          int      `json:"done"`
-	Rate          int      `json:"rate_per_s"`
-	Capacity      int      `json:"capacity"`
-	LimitUsed     *float64 `json:"limit_used"`
-	Denials       *float64 `json:"denials_per_job"`
-	Over          *int     `json:"over"`
-	BusiestWindow *int     `json:"busiest_window"`
-	CPU           float64  `json:"redis_cpu_ms_per_job"` // from its enqueue to its end
-	EnqueueCPU    float64  `json:"redis_cpu_ms_enqueue"` // of that, unless jobs arrive while it runs
-	Commands      float64  `json:"redis_commands_per_job"`
-	LatenessP50   *float64 `json:"lateness_ms_p50"`
-	LatenessP99   *float64 `json:"lateness_ms_p99"`
-	WaitingBytes  *int64   `json:"bytes_per_waiting_job"`
-	Elapsed       float64  `json:"elapsed_s"`
-	Ideal         *float64 `json:"ideal_s"`
-	InTime        *float64 `json:"in_time,omitempty"` // see spec.inTime
-	Inversions    *int     `json:"inversions,omitempty"`
-}
-
-var backlogColumns = []column[backlogRow]{
-	{"case", func(r backlogRow) string { return r.Case }},
-	{"system", func(r backlogRow) string { return r.System }},
-	{"done", func(r backlogRow) string { return display.Number(r.Done) }},
-	{"limit used", func(r backlogRow) string { return percent(r.LimitUsed) }},
-	{"denials/job", func(r backlogRow) string { return number(r.Denials, 3) }},
-	{"over", func(r backlogRow) string { return number(r.Over, 0) }},
-	{"busiest 1 s", func(r backlogRow) string { return number(r.BusiestWindow, 0) }},
-	{"CPU ms/job", func(r backlogRow) string { return number(&r.CPU, 3) }},
-	{"of it enqueue", func(r backlogRow) string { return number(&r.EnqueueCPU, 3) }},
-	{"commands/job", func(r backlogRow) string { return number(&r.Commands, 1) }},
-	{"late p50 ms", func(r backlogRow) string { return number(r.LatenessP50, 1) }},
-	{"late p99 ms", func(r backlogRow) string { return number(r.LatenessP99, 1) }},
-	{"bytes/waiting", func(r backlogRow) string { return number(r.WaitingBytes, 0) }},
-	{"elapsed s", func(r backlogRow) string { return number(&r.Elapsed, 2) }},
-	{"ideal s", func(r backlogRow) string { return number(r.Ideal, 2) }},
-	{"in time", func(r backlogRow) string { return percent(r.InTime) }},
-	{"inversions", func(r backlogRow) string { return number(r.Inversions, 0) }},
+	Case         string   `json:"case" table:"case"`
+	System       string   `json:"system" table:"system"`
+	Done         int      `json:"done" table:"done,0"`
+	LimitUsed    float64  `json:"limit_used" table:"limit used,%"`
+	Denials      *float64 `json:"denials_per_job" table:"denials/job,3"`
+	Over         int      `json:"over" table:"over,0"`
+	CPU          float64  `json:"redis_cpu_ms_per_job" table:"CPU ms/job,3"`    // from its enqueue to its end
+	EnqueueCPU   float64  `json:"redis_cpu_ms_enqueue" table:"of it enqueue,3"` // unless jobs arrive while it runs
+	Commands     float64  `json:"redis_commands_per_job" table:"commands/job,1"`
+	LatenessP50  float64  `json:"lateness_ms_p50" table:"late p50 ms,1"`
+	LatenessP99  float64  `json:"lateness_ms_p99" table:"late p99 ms,1"`
+	WaitingBytes *int64   `json:"bytes_per_waiting_job" table:"bytes/waiting,0"`
+	Elapsed      float64  `json:"elapsed_s" table:"elapsed s,2"`
+	Ideal        float64  `json:"ideal_s" table:"ideal s,2"`
 }
 
 // backlog runs the systems in turns, so that other load affects all of them, and returns the
@@ -124,8 +96,8 @@ func (b *bench) backlog(s spec, systems []system, repeat int) ([]backlogRow, err
 			}
 			row := newBacklogRow(system, s, out)
 			runs[i] = append(runs[i], row)
-			b.note("%s: %s, run %d of %d: %.1f s, %s of the limit used, %s denials/job, Redis %.3f ms/job",
-				s, system.name, turn+1, repeat, row.Elapsed, percent(row.LimitUsed), number(row.Denials, 3), row.CPU)
+			b.note("%s: %s, run %d of %d: %.1f s, %s of the limit used, Redis %.3f ms/job",
+				s, system.name, turn+1, repeat, row.Elapsed, percent(row.LimitUsed), row.CPU)
 		}
 	}
 	rows := make([]backlogRow, len(systems))
@@ -148,55 +120,37 @@ func (b *bench) backlog(s spec, systems []system, repeat int) ([]backlogRow, err
 func summary(runs []backlogRow) backlogRow {
 	slices.SortStableFunc(runs, func(x, y backlogRow) int { return cmp.Compare(x.Elapsed, y.Elapsed) })
 	row := runs[len(runs)/2]
-	figures := func(of func(backlogRow) *float64) (figures []float64) {
-		for _, r := range runs {
-			figures = append(figures, *of(r))
+	for _, figure := range []func(*backlogRow) *float64{
+		func(r *backlogRow) *float64 { return &r.CPU }, func(r *backlogRow) *float64 { return &r.EnqueueCPU },
+		func(r *backlogRow) *float64 { return &r.Commands }, func(r *backlogRow) *float64 { return &r.LatenessP50 },
+		func(r *backlogRow) *float64 { return &r.LatenessP99 },
+	} {
+		var figures []float64
+		for i := range runs {
+			figures = append(figures, *figure(&runs[i]))
 		}
-		return figures
-	}
-	row.CPU = median(figures(func(r backlogRow) *float64 { return &r.CPU }))
-	row.EnqueueCPU = median(figures(func(r backlogRow) *float64 { return &r.EnqueueCPU }))
-	row.Commands = median(figures(func(r backlogRow) *float64 { return &r.Commands }))
-	if row.LatenessP50 != nil {
-		row.LatenessP50 = new(median(figures(func(r backlogRow) *float64 { return r.LatenessP50 })))
-		row.LatenessP99 = new(median(figures(func(r backlogRow) *float64 { return r.LatenessP99 })))
-	}
-	if row.InTime != nil {
-		row.InTime = new(median(figures(func(r backlogRow) *float64 { return r.InTime })))
+		*figure(&row) = median(figures)
 	}
 	for _, r := range runs {
-		row.Done = min(row.Done, r.Done)
-		if row.Over != nil {
-			row.Over, row.BusiestWindow = new(max(*row.Over, *r.Over)), new(max(*row.BusiestWindow, *r.BusiestWindow))
-		}
+		row.Done, row.Over = min(row.Done, r.Done), max(row.Over, r.Over)
 	}
 	return row
 }
 
 func newBacklogRow(system system, s spec, out outcome) backlogRow {
-	done := max(1, len(out.starts))
-	row := backlogRow{
-		Case: s.String(), System: system.name, Jobs: s.Jobs, Done: len(out.starts), Rate: s.Rate, Capacity: s.burst(),
-		CPU:        float64(out.added.cpu+out.spent.cpu) / float64(time.Millisecond) / float64(done),
-		EnqueueCPU: float64(out.added.cpu) / float64(time.Millisecond) / float64(done),
-		Commands:   float64(out.added.commands+out.spent.commands) / float64(done),
-		Elapsed:    elapsed(out).Seconds(),
-	}
-	ideal := s.ideal().Seconds()
-	row.Ideal = &ideal
-	row.LimitUsed = new(ideal / row.Elapsed * float64(len(out.starts)) / float64(s.Jobs))
-	if system.name != "bullmq" { // it denies no jobs
-		row.Denials = new(float64(out.denials) / float64(done))
-	}
-	over, busiest := judge(s, out.starts)
-	row.Over, row.BusiestWindow = &over, &busiest
+	done := float64(max(1, len(out.starts)))
+	perJob := func(cpu time.Duration) float64 { return cpu.Seconds() * 1000 / done }
 	late := quantilesMS(out.late, 50, 99)
-	row.LatenessP50, row.LatenessP99 = &late[0], &late[1]
-	if s.Hosts > 0 && s.Arrive == 0 {
-		row.InTime = new(s.inTime(out.begin, out.starts))
+	row := backlogRow{
+		Case: s.String(), System: system.name, Done: len(out.starts), Over: over(s, out.starts),
+		CPU: perJob(out.added.cpu + out.spent.cpu), EnqueueCPU: perJob(out.added.cpu),
+		Commands:    float64(out.added.commands+out.spent.commands) / done,
+		LatenessP50: late[0], LatenessP99: late[1],
+		Elapsed: elapsed(out).Seconds(), Ideal: s.ideal().Seconds(),
 	}
-	if s.Arrive > 0 {
-		row.Inversions = new(inversions(out.starts))
+	row.LimitUsed = row.Ideal / row.Elapsed * float64(len(out.starts)) / float64(s.Jobs)
+	if system.name != "bullmq" { // it denies no jobs
+		row.Denials = new(float64(out.denials) / done)
 	}
 	return row
 }
@@ -210,9 +164,8 @@ func elapsed(out outcome) time.Duration {
 	return time.Duration(max(1, last-out.begin)) * time.Microsecond
 }
 
-// judge returns the admissions beyond the guarantees of all limits, by the oracle, and the most
-// admissions in any second.
-func judge(s spec, starts []start) (over, busiest int) {
+// over returns the admissions beyond the guarantees of all limits, by the oracle.
+func over(s spec, starts []start) int {
 	all := make([]throttletest.Admission, len(starts))
 	hosts := map[string][]throttletest.Admission{}
 	for i, st := range starts {
@@ -221,9 +174,9 @@ func judge(s spec, starts []start) (over, busiest int) {
 			hosts[st.Host] = append(hosts[st.Host], all[i])
 		}
 	}
-	over = throttletest.Over(s.limit(), all)
+	n := throttletest.Over(s.limit(), all)
 	for _, history := range hosts {
-		over += throttletest.Over(s.hostLimit(), history)
+		n += throttletest.Over(s.hostLimit(), history)
 	}
-	return over, throttletest.Busiest(all, throttle.PerSecond(s.Rate).Per)
+	return n
 }

@@ -27,20 +27,11 @@ type idleCommand struct {
 
 // idleRow is the cost of idle workers with two queues each. Shares are of one core.
 type idleRow struct {
-	Case     string  `json:"case"`
-	System   string  `json:"system"`
-	Workers  int     `json:"workers"`
-	Redis    float64 `json:"redis_cpu_share"`
-	Worker   float64 `json:"worker_cpu_share"` // of each
-	Commands float64 `json:"commands_per_s"`   // of each
-}
-
-var idleColumns = []column[idleRow]{
-	{"case", func(r idleRow) string { return r.Case }},
-	{"system", func(r idleRow) string { return r.System }},
-	{"Redis, all", func(r idleRow) string { return fmt.Sprintf("%.2f %%", 100*r.Redis) }},
-	{"each worker", func(r idleRow) string { return fmt.Sprintf("%.2f %%", 100*r.Worker) }},
-	{"commands/s each", func(r idleRow) string { return number(&r.Commands, 1) }},
+	Case     string  `json:"case" table:"case"`
+	System   string  `json:"system" table:"system"`
+	Redis    float64 `json:"redis_cpu_share" table:"Redis all,%"`
+	Worker   float64 `json:"worker_cpu_share" table:"each worker,%"`
+	Commands float64 `json:"commands_per_s" table:"commands/s each,1"`
 }
 
 // idleWorkerCommand is the first argument with which this program is an idle worker. The system and
@@ -63,7 +54,7 @@ func (c *idleCommand) Run(b *bench) error {
 		}
 		rows = append(rows, row)
 	}
-	return printRows(b, c.JSON, idleColumns, rows)
+	return printRows(b, c.JSON, rows)
 }
 
 func (c *idleCommand) observe(b *bench, system string) (row idleRow, err error) {
@@ -97,7 +88,7 @@ func (c *idleCommand) observe(b *bench, system string) (row idleRow, err error) 
 	}
 	spent, n := redis1.since(redis0), float64(c.Workers)
 	return idleRow{
-		Case: fmt.Sprintf("%d idle workers, two queues each", c.Workers), System: system, Workers: c.Workers,
+		Case: fmt.Sprintf("%d idle workers, two queues each", c.Workers), System: system,
 		Redis: spent.cpu.Seconds() / c.Observe.Seconds(), Worker: (own1 - own0).Seconds() / c.Observe.Seconds() / n,
 		Commands: float64(spent.commands) / c.Observe.Seconds() / n,
 	}, nil

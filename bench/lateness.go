@@ -97,15 +97,3 @@ func quantilesMS(durations []int64, quantiles ...float64) []float64 {
 	}
 	return out
 }
-
-// inversions counts the jobs that were admitted after a job that was enqueued later.
-func inversions(starts []start) int {
-	n, last := 0, -1
-	for _, st := range starts {
-		if st.Number < last {
-			n++
-		}
-		last = max(last, st.Number)
-	}
-	return n
-}

@@ -68,8 +68,7 @@ func TestReplayAgreesWithTheOracle(t *testing.T) {
 		for _, pause := range rapid.SliceOfN(rapid.Int64Range(0, 20*ms), 1, 200).Draw(t, "pauses") {
 			ready := replay.ready()
 			if ready > now {
-				over, _ := judge(s, append(at(ready-1), starts...))
-				if over == 0 {
+				if over(s, append(at(ready-1), starts...)) == 0 {
 					t.Fatalf("a permit at %d, a microsecond too soon, is not over", ready-1)
 				}
 			}
@@ -77,28 +76,10 @@ func TestReplayAgreesWithTheOracle(t *testing.T) {
 			replay.take(now)
 			starts = append(starts, at(now)...)
 		}
-		if over, _ := judge(s, starts); over != 0 {
-			t.Fatalf("%d of %d permits taken when ready are over", over, len(starts))
+		if n := over(s, starts); n != 0 {
+			t.Fatalf("%d of %d permits taken when ready are over", n, len(starts))
 		}
 	})
-}
-
-func TestInversions(t *testing.T) {
-	tests := []struct {
-		order []int
-		want  int
-	}{
-		{nil, 0}, {[]int{0, 1, 2}, 0}, {[]int{1, 0, 2}, 1}, {[]int{2, 0, 1}, 2},
-	}
-	for _, tt := range tests {
-		var starts []start
-		for _, number := range tt.order {
-			starts = append(starts, start{job: job{Number: number}})
-		}
-		if got := inversions(starts); got != tt.want {
-			t.Errorf("inversions of %v: %d, want %d", tt.order, got, tt.want)
-		}
-	}
 }
 
 func TestQuantiles(t *testing.T) {

@@ -25,21 +25,12 @@ type limiterCommand struct {
 
 // limiterRow is one limiter in one case. What does not apply is null.
 type limiterRow struct {
-	Case   string   `json:"case"`
-	System string   `json:"system"`
-	Ops    float64  `json:"ops_per_s"`
-	Ratio  *float64 `json:"ratio_to_redis_rate"`
-	Bytes  *int64   `json:"bytes_per_key"`
-	Over   *int     `json:"over"`
-}
-
-var limiterColumns = []column[limiterRow]{
-	{"case", func(r limiterRow) string { return r.Case }},
-	{"system", func(r limiterRow) string { return r.System }},
-	{"checks/s", func(r limiterRow) string { return number(&r.Ops, 0) }},
-	{"ratio to redis_rate", func(r limiterRow) string { return number(r.Ratio, 2) }},
-	{"bytes/key", func(r limiterRow) string { return number(r.Bytes, 0) }},
-	{"over", func(r limiterRow) string { return number(r.Over, 0) }},
+	Case   string  `json:"case" table:"case"`
+	System string  `json:"system" table:"system"`
+	Ops    float64 `json:"ops_per_s" table:"checks/s,0"`
+	Ratio  float64 `json:"ratio_to_redis_rate" table:"ratio to redis_rate,2"`
+	Bytes  *int64  `json:"bytes_per_key" table:"bytes/key,0"`
+	Over   *int    `json:"over" table:"over,0"`
 }
 
 // Run compares headgate with redis_rate: one limit, three limits at once, and every kind of limit.
@@ -61,7 +52,7 @@ func (c *limiterCommand) Run(b *bench) error {
 	if err != nil {
 		return err
 	}
-	return printRows(b, c.JSON, limiterColumns, append(rows, kindRows...))
+	return printRows(b, c.JSON, append(rows, kindRows...))
 }
 
 // check takes a permit that always exists, of one of many keys.
@@ -136,8 +127,8 @@ func (c *limiterCommand) compare(b *bench, name string, ours, theirs func(contex
 		b.note("limiter: %s, pair %d of %d: headgate %.0f checks/s, redis_rate %.0f", name, pair+1, c.Pairs, mine, other)
 	}
 	return []limiterRow{
-		{Case: name, System: "headgate", Ops: median(us), Ratio: new(median(ratios))},
-		{Case: name, System: "redis_rate", Ops: median(them), Ratio: new(1.0)},
+		{Case: name, System: "headgate", Ops: median(us), Ratio: median(ratios)},
+		{Case: name, System: "redis_rate", Ops: median(them), Ratio: 1},
 	}, nil
 }
 

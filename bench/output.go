@@ -3,20 +3,19 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"reflect"
 	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/jedib0t/go-pretty/v6/text"
 )
 
-// column is a figure of a row in the table.
-type column[R any] struct {
-	title string
-	show  func(R) string
-}
-
-// printRows prints rows as a JSON array or as a table.
-func printRows[R any](b *bench, asJSON bool, columns []column[R], rows []R) error {
+// printRows prints rows as a JSON array or as a table. Fields with a tag such as `table:"over,0"` are
+// the table's columns: the title, and the decimals of a number, or % for a share. A nil figure does
+// not apply, and is a dash.
+func printRows[R any](b *bench, asJSON bool, rows []R) error {
 	if asJSON {
 		encoder := json.NewEncoder(b.stdout)
 		encoder.SetIndent("", "  ")
@@ -24,42 +23,49 @@ func printRows[R any](b *bench, asJSON bool, columns []column[R], rows []R) erro
 	}
 	out := table.NewWriter()
 	out.SetStyle(table.StyleLight)
+	out.Style().Format.Header = text.FormatDefault
 	var header table.Row
 	var configs []table.ColumnConfig
-	for i, c := range columns {
-		header = append(header, c.title)
-		if i >= 2 { // the case and the system are words, all others numbers
-			configs = append(configs, table.ColumnConfig{Number: i + 1, Align: text.AlignRight, AlignHeader: text.AlignRight})
+	cells := make([]table.Row, len(rows))
+	for _, field := range reflect.VisibleFields(reflect.TypeFor[R]()) {
+		title, format, figure := strings.Cut(field.Tag.Get("table"), ",")
+		if title == "" {
+			continue
+		}
+		header = append(header, title)
+		if figure {
+			configs = append(configs, table.ColumnConfig{Number: len(header), Align: text.AlignRight, AlignHeader: text.AlignRight})
+		}
+		for i, r := range rows {
+			cells[i] = append(cells[i], cell(reflect.ValueOf(r).FieldByIndex(field.Index), format))
 		}
 	}
 	out.AppendHeader(header)
 	out.SetColumnConfigs(configs)
-	out.Style().Format.Header = text.FormatDefault
-	for _, r := range rows {
-		var cells table.Row
-		for _, c := range columns {
-			cells = append(cells, c.show(r))
-		}
-		out.AppendRow(cells)
-	}
+	out.AppendRows(cells)
 	_, err := fmt.Fprintln(b.stdout, out.Render())
 	return err
 }
 
-// number formats a figure, or a dash if there is none.
-func number[N int | int64 | float64](n *N, decimals int) string {
-	if n == nil {
-		return "–"
+func cell(v reflect.Value, format string) string {
+	if v.Kind() == reflect.Pointer {
+		if v.IsNil() {
+			return "–"
+		}
+		v = v.Elem()
 	}
-	return fmt.Sprintf("%.*f", decimals, float64(*n))
+	if format == "" {
+		return v.String()
+	}
+	figure := v.Convert(reflect.TypeFor[float64]()).Float()
+	if format == "%" {
+		return percent(figure)
+	}
+	decimals, _ := strconv.Atoi(format)
+	return strconv.FormatFloat(figure, 'f', decimals, 64)
 }
 
-func percent(share *float64) string {
-	if share == nil {
-		return "–"
-	}
-	return fmt.Sprintf("%.1f %%", *share*100)
-}
+func percent(share float64) string { return fmt.Sprintf("%.2f %%", share*100) }
 
 // median returns the middle figure, or the mean of the middle two.
 func median(figures []float64) float64 {

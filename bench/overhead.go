@@ -21,17 +21,10 @@ type overheadCommand struct {
 }
 
 type overheadRow struct {
-	System  string  `json:"system"`
-	Limits  int     `json:"limits"`
-	JobsPer float64 `json:"jobs_per_s"`
-	Ratio   float64 `json:"ratio_to_asynq"`
-}
-
-var overheadColumns = []column[overheadRow]{
-	{"system", func(r overheadRow) string { return r.System }},
-	{"limits", func(r overheadRow) string { return fmt.Sprint(r.Limits) }},
-	{"jobs/s", func(r overheadRow) string { return number(&r.JobsPer, 0) }},
-	{"ratio to asynq", func(r overheadRow) string { return number(&r.Ratio, 2) }},
+	System  string  `json:"system" table:"system"`
+	Limits  int     `json:"limits" table:"limits,0"`
+	JobsPer float64 `json:"jobs_per_s" table:"jobs/s,0"`
+	Ratio   float64 `json:"ratio_to_asynq" table:"ratio to asynq,2"`
 }
 
 // Run drains the same no-op jobs with every system, each time after bare asynq. The ratio is the
@@ -72,7 +65,7 @@ func (c *overheadCommand) Run(b *bench) error {
 	for i, subject := range subjects {
 		rows = append(rows, overheadRow{subject.system, subject.limits, median(speeds[i+1]), median(ratios[i+1])})
 	}
-	return printRows(b, c.JSON, overheadColumns, rows)
+	return printRows(b, c.JSON, rows)
 }
 
 // drain is the jobs a second of a server that finds all of them queued.

@@ -184,11 +184,8 @@ func (r *rig) walkOpen() {
 	allow := func(k int) func(int) error {
 		return func(int) error { return allowed(r.lanes.AllowAll(r.ctx, needs[:k]...)) }
 	}
-	acquire := func(k int) func(int) error {
-		return func(i int) error { return allowed(r.acquire(i, needs[:k]...)) }
-	}
 	r.check(script.New("asynq/dequeue").Load(r.ctx, r.rdb).Err())
-	for _, f := range []func(int) error{rateAllow, allow(1), allow(3), acquire(1), acquire(3)} { // load all scripts
+	for _, f := range []func(int) error{rateAllow, allow(1), allow(3), func(int) error { return r.acquireFast(needs) }} { // load all scripts
 		r.check(f(0))
 	}
 	for from := 0; from < r.calls; from += rigBatch { // few jobs are active at once, as with a worker
@@ -202,27 +199,24 @@ func (r *rig) walkOpen() {
 			{"redis_rate", "Allow", rateAllow},
 			{"headgate", "allow, 1 limit", allow(1)},
 			{"headgate", "allow, 3 limits", allow(3)},
-			{"headgate", "acquire, 1 limit", acquire(1)},
-			{"headgate", "acquire, 3 limits", acquire(3)},
 			{"asynq", "done", r.done},
 			{"asynq", "dequeue, empty", r.dequeue},
 		} {
 			r.measure(c.system, c.name, rigBatch, each(c.call))
 		}
 		each(r.enqueue)()
-		r.measure("headgate", "dequeue, 1 job", rigTurns, func() { r.each(0, rigTurns, func(int) error { return r.take(1) }) })
-		r.measure("headgate", "dequeue, 8 jobs", 2, func() { r.each(0, 2, func(int) error { return r.take(rigTurns) }) })
+		r.measure("headgate", "dequeue, 8 jobs", rigBatch/rigTurns, func() { r.each(0, rigBatch/rigTurns, r.take) })
 		each(r.done)()
 		for _, k := range []int{1, 3} {
 			r.measure("headgate", "acquire, "+display.Count(k, "limit")+", 8 jobs", rigBatch/rigTurns, func() {
-				r.each(from/rigTurns, (from+rigBatch)/rigTurns, func(int) error { return r.plain(needs[:k]) })
+				r.each(0, rigBatch/rigTurns, func(int) error { return r.acquireFast(needs[:k]) })
 			})
 		}
 	}
 }
 
-// plain acquires permits for several jobs by the fast path.
-func (r *rig) plain(needs []throttle.Need) error {
+// acquireFast acquires permits for several jobs by the fast path.
+func (r *rig) acquireFast(needs []throttle.Need) error {
 	needs, failed := throttle.Normalize(needs...)
 	for _, result := range r.lanes.Internals().TryFast(r.ctx, slices.Repeat([][]throttle.Need{needs}, rigTurns)) {
 		failed = cmp.Or(failed, allowed(result.Decision, result.Err))
@@ -245,106 +239,63 @@ const rigBatch = 24
 // rigTurns is how many turns one call grants.
 const rigTurns = 8
 
-// walkShut measures jobs that are denied and granted later.
+// walkShut measures jobs that are denied and granted later, eight together.
 func (r *rig) walkShut() {
 	limit := throttle.Limit{Name: "shared", Kind: throttle.Funnel, Rate: throttle.PerHour(1), Capacity: 1}
 	r.check(r.lanes.Define(r.ctx, limit))
 	need := throttle.Need{Limit: limit.Name}
 	for i := range 2 { // one takes the permit, one is first in the lane
-		_, err := r.acquire(1_000_000+i, need)
-		r.check(err)
+		r.check(r.acquireAll(1_000_000+i, 1_000_001+i, need))
 	}
-	g := &granter{rig: r, store: r.lanes, process: uuid.NewString(), lane: rigQueue + "\n" + limit.Name + "|"}
-	_, err := g.store.BecomeLeader(r.ctx, g.process, time.Hour, -1, "data")
+	process := uuid.NewString()
+	_, err := r.lanes.BecomeLeader(r.ctx, process, time.Hour, -1, "data")
 	r.check(err)
-	for from := 0; from < r.calls; from += rigBatch {
-		r.each(from, from+rigBatch, r.enqueue)
-		r.each(from, from+rigBatch, r.dequeue)
-		if from < r.calls/2 {
-			r.measure("headgate", "acquire, denied", rigBatch, func() {
-				r.each(from, from+rigBatch, func(i int) error { _, err := r.acquire(i, need); return err })
-			})
-			r.measure("headgate", "put_back", rigBatch, func() {
-				r.each(from, from+rigBatch, func(i int) error { return r.putBack(i, i+1) })
-			})
-		} else {
-			r.measure("headgate", "acquire, denied, 8 jobs", rigBatch/rigTurns, func() {
-				for i := from; i < from+rigBatch; i += rigTurns {
-					r.check(r.acquireAll(i, i+rigTurns, need))
-				}
-			})
-			r.measure("headgate", "put_back, 8 jobs", rigBatch/rigTurns, func() {
-				for i := from; i < from+rigBatch; i += rigTurns {
-					r.check(r.putBack(i, i+rigTurns))
-				}
-			})
-		}
+	eight := func(name string, from int, call func(from, to int) error) {
+		r.measure("headgate", name+", 8 jobs", 1, func() { r.check(call(from, from+rigTurns)) })
+	}
+	for from := 0; from < r.calls; from += rigTurns {
+		r.each(from, from+rigTurns, r.enqueue)
+		r.each(from, from+rigTurns, r.dequeue)
+		eight("acquire, denied", from, func(from, to int) error { return r.acquireAll(from, to, need) })
+		eight("put_back", from, r.putBack)
 	}
 	limit.Rate, limit.Capacity = throttle.PerSecond(roomy), roomy
 	r.check(r.lanes.Set(r.ctx, limit))
-	g.grant(1) // the first of the lane is not in asynq
-	for from := 0; from < r.calls && r.err == nil; {
-		size := 1
-		if from >= r.calls/10 {
-			size = rigTurns
-		}
-		name := display.Count(size, "job")
-		r.measure("headgate", "grant, "+name, 1, func() { g.grant(size) })
-		r.measure("headgate", "promote, "+name, 1, func() { r.check(r.promote(g.called...)) })
-		r.each(from, from+size, r.dequeue)
-		if from%(2*rigTurns) < rigTurns {
-			r.measure("headgate", "acquire, called", size, func() {
-				r.each(from, from+size, func(i int) error { return allowed(r.acquire(i, need)) })
-			})
-		} else {
-			r.measure("headgate", "acquire, called, 8 jobs", 1, func() { r.check(r.acquireAll(from, from+size, need)) })
-		}
-		r.each(from, from+size, r.done)
-		from += size
-	}
-	r.measure("headgate", "become_leader", r.calls, func() {
-		r.each(0, r.calls, func(int) error {
-			_, err := g.store.BecomeLeader(r.ctx, g.process, time.Hour, 10, "data")
+	lane := rigQueue + "\n" + limit.Name + "|"
+	r.grant(process, lane, 1) // the first of the lane is not in asynq
+	for from := 0; from < r.calls && r.err == nil; from += rigTurns {
+		var granted []string
+		eight("grant", from, func(int, int) error { granted = r.grant(process, lane, rigTurns); return nil })
+		eight("promote", from, func(int, int) error {
+			_, err := asynqdb.New(r.rdb).Promote(r.ctx, rigQueue, granted...)
 			return err
 		})
-	})
-}
-
-// granter grants turns to one lane.
-type granter struct {
-	rig           *rig
-	store         *waitdb.DB
-	process, lane string
-	called        []string // by the last grant
-}
-
-func (g *granter) grant(jobs int) {
-	list := make([]fairqueue.Turn, jobs)
-	for i := range list {
-		list[i] = fairqueue.Turn{Lane: g.lane, Advance: waitdb.Advance.Microseconds()}
+		r.each(from, from+rigTurns, r.dequeue)
+		eight("acquire, called", from, func(from, to int) error { return r.acquireAll(from, to, need) })
+		r.each(from, from+rigTurns, r.done)
 	}
-	_, results, _, err := g.store.Grant(g.rig.ctx, g.process, list)
-	g.rig.check(err)
-	g.called = g.called[:0]
+}
+
+// grant grants turns to a lane, and returns the granted jobs.
+func (r *rig) grant(process, lane string, jobs int) (granted []string) {
+	turns := slices.Repeat([]fairqueue.Turn{{Lane: lane, Advance: waitdb.Advance.Microseconds()}}, jobs)
+	_, results, _, err := r.lanes.Grant(r.ctx, process, turns)
+	r.check(err)
 	for _, result := range results {
 		if result.Outcome != fairqueue.Granted {
-			g.rig.check(fmt.Errorf("grant: %v", result))
+			r.check(fmt.Errorf("grant: %v", result))
 		}
-		g.called = append(g.called, result.Job)
+		granted = append(granted, result.Job)
 	}
-}
-
-func (r *rig) acquire(i int, needs ...throttle.Need) (throttle.Decision, error) {
-	d, err := r.lanes.Acquire(r.ctx, waitdb.Job{JobID: throttle.JobID{Queue: rigQueue, ID: rigID(i)}}, needs...)
-	return d.Decision, err
+	return granted
 }
 
 func (r *rig) enqueue(i int) error { return r.asynq.enqueue.run(r.ctx, r.rdb, rigID(i)) }
 func (r *rig) dequeue(int) error   { return r.asynq.dequeue.run(r.ctx, r.rdb, rigID(0)) }
 
-// take dequeues n jobs with headgate.
-func (r *rig) take(n int) error {
-	_, err := asynqdb.New(r.rdb).Dequeue(r.ctx, asynqdb.NewDequeue(rigQueue, time.Now().Add(asynqdb.LeaseTime).Unix(), false), n)
+// take dequeues eight jobs with headgate.
+func (r *rig) take(int) error {
+	_, err := asynqdb.New(r.rdb).Dequeue(r.ctx, asynqdb.NewDequeue(rigQueue, time.Now().Add(asynqdb.LeaseTime).Unix(), false), rigTurns)
 	return err
 }
 
@@ -358,9 +309,4 @@ func (r *rig) putBack(from, to int) error {
 	}
 	asynqdb.New(r.rdb).PutBack(r.ctx, rigQueue, jobs...)
 	return jobs[0].Err
-}
-
-func (r *rig) promote(ids ...string) error {
-	_, err := asynqdb.New(r.rdb).Promote(r.ctx, rigQueue, ids...)
-	return err
 }

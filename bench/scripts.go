@@ -18,21 +18,12 @@ type scriptsCommand struct {
 
 // scriptRow is the cost of one call of a script.
 type scriptRow struct {
-	Case     string   `json:"case"`
-	System   string   `json:"system"`
-	Scripts  float64  `json:"scripts"`
-	Commands float64  `json:"commands"` // those that the script calls, and its own
-	Kir      *float64 `json:"kir"`      // thousands of instructions of the whole server
-	Usec     float64  `json:"usec_per_call"`
-}
-
-var scriptColumns = []column[scriptRow]{
-	{"case", func(r scriptRow) string { return r.Case }},
-	{"system", func(r scriptRow) string { return r.System }},
-	{"scripts", func(r scriptRow) string { return number(&r.Scripts, 2) }},
-	{"commands", func(r scriptRow) string { return number(&r.Commands, 2) }},
-	{"kIr", func(r scriptRow) string { return number(r.Kir, 1) }},
-	{"µs", func(r scriptRow) string { return number(&r.Usec, 1) }},
+	Case     string   `json:"case" table:"case"`
+	System   string   `json:"system" table:"system"`
+	Scripts  float64  `json:"scripts" table:"scripts,2"`
+	Commands float64  `json:"commands" table:"commands,2"` // those that the script calls, and its own
+	Kir      *float64 `json:"kir" table:"kIr,1"`           // thousands of instructions of the whole server
+	Usec     float64  `json:"usec_per_call" table:"µs,1"`
 }
 
 // Run calls each script alone: once on a plain redis-server, for time and commands, and once under
@@ -57,7 +48,7 @@ func (c *scriptsCommand) Run(b *bench) error {
 	if err != nil {
 		return err
 	}
-	return printRows(b, c.JSON, scriptColumns, append(rows, ways(rows)...))
+	return printRows(b, c.JSON, append(rows, ways(rows)...))
 }
 
 // measure measures all cases on one server.

@@ -26,25 +26,14 @@ type shardsCommand struct {
 
 // shardsRow is the result of a backlog in a queue with shards. Node is the CPU of the busiest master.
 type shardsRow struct {
-	Case      string  `json:"case"`
-	System    string  `json:"system"`
-	LimitUsed float64 `json:"limit_used"`
-	Over      int     `json:"over"`
-	CPU       float64 `json:"redis_cpu_ms_per_job"`
-	Node      float64 `json:"busiest_node_share"`
-	PerCore   float64 `json:"jobs_per_s_and_core"`
-	Ratio     float64 `json:"ratio"` // to one Redis without shards, at the rate of a shard
-}
-
-var shardsColumns = []column[shardsRow]{
-	{"case", func(r shardsRow) string { return r.Case }},
-	{"system", func(r shardsRow) string { return r.System }},
-	{"limit used", func(r shardsRow) string { return percent(&r.LimitUsed) }},
-	{"over", func(r shardsRow) string { return number(&r.Over, 0) }},
-	{"CPU ms/job", func(r shardsRow) string { return number(&r.CPU, 3) }},
-	{"busiest master", func(r shardsRow) string { return percent(&r.Node) }},
-	{"jobs/s and core", func(r shardsRow) string { return number(&r.PerCore, 0) }},
-	{"ratio", func(r shardsRow) string { return number(&r.Ratio, 2) }},
+	Case      string  `json:"case" table:"case"`
+	System    string  `json:"system" table:"system"`
+	LimitUsed float64 `json:"limit_used" table:"limit used,%"`
+	Over      int     `json:"over" table:"over,0"`
+	CPU       float64 `json:"redis_cpu_ms_per_job" table:"CPU ms/job,3"`
+	Node      float64 `json:"busiest_node_share" table:"busiest master,%"`
+	PerCore   float64 `json:"jobs_per_s_and_core" table:"jobs/s and core,0"`
+	Ratio     float64 `json:"ratio" table:"ratio,2"` // to one Redis without shards, at the rate of a shard
 }
 
 // Run measures the backlog with 1, 4 and 16 shards, on one Redis and on a cluster. A job costs less the
@@ -77,7 +66,7 @@ func (c *shardsCommand) Run(b *bench) error {
 			rows = append(rows, row)
 		}
 	}
-	return printRows(b, c.JSON, shardsColumns, rows)
+	return printRows(b, c.JSON, rows)
 }
 
 // measure runs the backlog. One shard is a queue without shards.
@@ -135,8 +124,8 @@ func (c *shardsCommand) measure(b *bench, rdb redis.UniversalClient, nodes []*re
 	row.CPU = all.Seconds() * 1000 / float64(c.Jobs)
 	row.PerCore = 1000 / row.CPU
 	row.LimitUsed = s.ideal().Seconds() / took.Seconds() * float64(len(out.starts)) / float64(c.Jobs)
-	row.Over, _ = judge(s, out.starts)
-	b.note("shards: %s: %.3f ms/job, %s of the limit used", row.Case, row.CPU, percent(&row.LimitUsed))
+	row.Over = over(s, out.starts)
+	b.note("shards: %s: %.3f ms/job, %s of the limit used", row.Case, row.CPU, percent(row.LimitUsed))
 	return row, err
 }
 

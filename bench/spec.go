@@ -119,20 +119,6 @@ func (s spec) equalTurns() time.Duration {
 	return last
 }
 
-// inTime returns the share of the jobs that started within 1.01 times the time in which the shared
-// limit has a permit for each.
-func (s spec) inTime(begin int64, starts []start) float64 {
-	s.Hosts = 0
-	by := begin + s.ideal().Microseconds()*101/100
-	n := 0
-	for _, st := range starts {
-		if st.started <= by {
-			n++
-		}
-	}
-	return float64(n) / float64(s.Jobs)
-}
-
 // patience is how long a run may take.
 func (s spec) patience() time.Duration { return time.Minute + 30*s.ideal() }
 

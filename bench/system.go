@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -34,7 +35,6 @@ type outcome struct {
 var systems = []system{
 	asynqSystem("headgate", startHeadgate),
 	asynqSystem("wiki", startWiki),
-	asynqSystem("wiki-stock", startWikiStock),
 	{name: "bullmq", run: runBullMQ},
 }
 
@@ -42,15 +42,11 @@ var systems = []system{
 func pick(names []string) ([]system, error) {
 	picked := systems[:1:1]
 	for _, name := range names {
-		found := false
-		for _, s := range systems[1:] {
-			if s.name == name {
-				picked, found = append(picked, s), true
-			}
+		i := slices.IndexFunc(systems[1:], func(s system) bool { return s.name == name })
+		if i < 0 {
+			return nil, fmt.Errorf("--against %s: want some of wiki, bullmq", name)
 		}
-		if !found {
-			return nil, fmt.Errorf("--against %s: want some of wiki, wiki-stock, bullmq", name)
-		}
+		picked = append(picked, systems[1+i])
 	}
 	return picked, nil
 }

@@ -24,15 +24,6 @@ func isLimited(err error) bool {
 func startWiki(b *bench, s spec, blocked bool, h *history) (func(), error) {
 	config := serverConfig(s)
 	config.TaskCheckInterval, config.DelayedTaskCheckInterval = 10*time.Millisecond, time.Second
-	return startWikiServer(b, s, blocked, h, config)
-}
-
-// startWikiStock is startWiki with asynq's own polls.
-func startWikiStock(b *bench, s spec, blocked bool, h *history) (func(), error) {
-	return startWikiServer(b, s, blocked, h, serverConfig(s))
-}
-
-func startWikiServer(b *bench, s spec, blocked bool, h *history, config asynq.Config) (func(), error) {
 	limiter, err := timedRate(b.ctx, b.rdb)
 	if err != nil {
 		return nil, err

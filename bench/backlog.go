@@ -140,12 +140,11 @@ func summary(runs []backlogRow) backlogRow {
 func newBacklogRow(system system, s spec, out outcome) backlogRow {
 	done := float64(max(1, len(out.starts)))
 	perJob := func(cpu time.Duration) float64 { return cpu.Seconds() * 1000 / done }
-	late := quantilesMS(out.late, 50, 99)
 	row := backlogRow{
 		Case: s.String(), System: system.name, Done: len(out.starts), Over: over(s, out.starts),
 		CPU: perJob(out.added.cpu + out.spent.cpu), EnqueueCPU: perJob(out.added.cpu),
 		Commands:    float64(out.added.commands+out.spent.commands) / done,
-		LatenessP50: late[0], LatenessP99: late[1],
+		LatenessP50: quantileMS(out.late, 0.5), LatenessP99: quantileMS(out.late, 0.99),
 		Elapsed: elapsed(out).Seconds(), Ideal: s.ideal().Seconds(),
 	}
 	row.LimitUsed = row.Ideal / row.Elapsed * float64(len(out.starts)) / float64(s.Jobs)

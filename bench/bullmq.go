@@ -3,12 +3,10 @@ package main
 import (
 	"bufio"
 	"context"
-	"crypto/sha256"
 	"embed"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -103,52 +101,28 @@ func expectLine(lines *bufio.Reader, want string) error {
 	return nil
 }
 
-// installBullMQ installs BullMQ with npm, in the version of package.json, into a folder of the
-// user's cache, and returns that folder.
+// installBullMQ installs BullMQ with npm, in the version of package.json, beside the redis-server's
+// data, and returns that folder.
 func installBullMQ(b *bench) (string, error) {
 	for _, program := range []string{"node", "npm"} {
 		if _, err := exec.LookPath(program); err != nil {
 			return "", fmt.Errorf("--against bullmq needs %s: install Node.js 20 or later", program)
 		}
 	}
-	cache, err := os.UserCacheDir()
-	if err != nil {
-		cache = os.TempDir()
-	}
-	files, err := fs.Sub(bullmqFiles, "bullmq")
-	if err != nil {
-		return "", err
-	}
-	dir := filepath.Join(cache, "headgate-bench", bullmqVersion())
-	if _, err := os.Stat(filepath.Join(dir, "installed")); err == nil {
+	dir := filepath.Join(b.server.Dir(), "bullmq")
+	if _, err := os.Stat(dir); err == nil {
 		return dir, nil
 	}
 	b.note("installing BullMQ into %s", dir)
-	if err := errors.Join(os.RemoveAll(dir), os.MkdirAll(dir, 0o755)); err != nil {
-		return "", err
-	}
-	if err := os.CopyFS(dir, files); err != nil {
+	if err := os.CopyFS(b.server.Dir(), bullmqFiles); err != nil {
 		return "", err
 	}
 	ctx, cancel := context.WithTimeout(b.ctx, 5*time.Minute)
 	defer cancel()
-	npm := exec.CommandContext(ctx, "npm", "install", "--ignore-scripts", "--no-audit", "--no-fund")
+	npm := exec.CommandContext(ctx, "npm", "install", "--prefer-offline", "--ignore-scripts", "--no-audit", "--no-fund")
 	npm.Dir = dir
 	if output, err := npm.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("npm install bullmq: %w: %s", err, strings.TrimSpace(string(output)))
 	}
-	return dir, os.WriteFile(filepath.Join(dir, "installed"), nil, 0o644)
-}
-
-// bullmqVersion returns the name of that folder, which depends on the version and the worker.
-func bullmqVersion() string {
-	hash := sha256.New()
-	for _, name := range []string{"package.json", "worker.mjs"} {
-		text, err := bullmqFiles.ReadFile("bullmq/" + name)
-		if err != nil {
-			panic(err) // it is embedded
-		}
-		hash.Write(text)
-	}
-	return fmt.Sprintf("bullmq-%x", hash.Sum(nil)[:6])
+	return dir, nil
 }

@@ -56,12 +56,6 @@ func (h *history) enqueuedAt(at int64) {
 	h.enqueued = append(h.enqueued, at)
 }
 
-func (h *history) count() (starts, denials int) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return len(h.starts), h.denials
-}
-
 // byAdmission returns the starts in the order of admission.
 func (h *history) byAdmission() []start {
 	h.mu.Lock()

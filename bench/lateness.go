@@ -1,9 +1,9 @@
 package main
 
 import (
+	"math"
+	"slices"
 	"time"
-
-	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
 // replay is a limit that is run again over the measured admissions. It shares no code with the
@@ -85,15 +85,11 @@ func newReplay(s spec, begin int64) replay {
 	return &funnelReplay{n: int64(s.Rate), capacity: int64(s.Capacity), start: begin}
 }
 
-// quantilesMS returns quantiles in milliseconds of durations in microseconds.
-func quantilesMS(durations []int64, quantiles ...float64) []float64 {
-	histogram := hdrhistogram.New(1, time.Hour.Microseconds(), 3)
-	for _, us := range durations {
-		_ = histogram.RecordValue(min(us, time.Hour.Microseconds())) // in range by that
+// quantileMS returns a quantile in milliseconds of durations in microseconds, 0 of none.
+func quantileMS(durations []int64, quantile float64) float64 {
+	if len(durations) == 0 {
+		return 0
 	}
-	out := make([]float64, len(quantiles))
-	for i, q := range quantiles {
-		out[i] = float64(histogram.ValueAtQuantile(q)) / 1000
-	}
-	return out
+	sorted := slices.Sorted(slices.Values(durations))
+	return float64(sorted[int(math.Ceil(quantile*float64(len(sorted))))-1]) / 1000
 }

@@ -42,7 +42,7 @@ func (c *limiterCommand) Run(b *bench) error {
 	rate := redis_rate.NewLimiter(b.rdb)
 	var rows []limiterRow
 	for _, limits := range []int{1, 3} {
-		pair, err := c.compare(b, display.Count(limits, "limit"), allowEach(limiter, limits), rateEach(rate, limits))
+		pair, err := c.compare(b, display.Count(limits, "limit"), allowAll(limiter, roomyLimits(limits)...), rateEach(rate, limits))
 		if err != nil {
 			return err
 		}
@@ -63,26 +63,27 @@ var errDenied = errors.New("denied, although the limit is above what can be reac
 // roomy is a rate that the checks cannot reach.
 const roomy = 1_000_000
 
-// allowEach takes permits of all limits in one call.
-func allowEach(limiter *throttle.Limiter, limits int) func(context.Context) (check, error) {
+// allowAll takes a permit of each of some limits, in one call.
+func allowAll(limiter *throttle.Limiter, limits ...throttle.Limit) func(context.Context) (check, error) {
 	return func(ctx context.Context) (check, error) {
-		names := make([]string, limits)
-		for i := range names {
-			limit := limitOf(throttle.Funnel, roomy)
-			limit.Name = fmt.Sprintf("roomy-%d", i)
-			if err := limiter.Set(ctx, limit); err != nil {
-				return nil, err
-			}
-			names[i] = limit.Name
-		}
 		return func(ctx context.Context, key string) error {
-			needs := make([]throttle.Need, limits)
-			for i, name := range names {
-				needs[i] = throttle.Need{Limit: name, Key: key}
+			needs := make([]throttle.Need, len(limits))
+			for i, limit := range limits {
+				needs[i] = throttle.Need{Limit: limit.Name, Key: key}
 			}
 			return allowed(limiter.AllowAll(ctx, needs...))
-		}, nil
+		}, limiter.Define(ctx, limits...)
 	}
+}
+
+// roomyLimits are limits that the checks cannot reach.
+func roomyLimits(n int) (limits []throttle.Limit) {
+	for i := range n {
+		limit := limitOf(throttle.Funnel, roomy)
+		limit.Name = fmt.Sprintf("roomy-%d", i)
+		limits = append(limits, limit)
+	}
+	return limits
 }
 
 func allowed(d throttle.Decision, err error) error {
@@ -190,7 +191,7 @@ func (c *limiterCommand) kinds(b *bench, limiter *throttle.Limiter, rate *redis_
 	for _, kind := range kinds {
 		rounds := *c
 		rounds.Pairs = min(c.Pairs, 3)
-		pair, err := rounds.compare(b, string(kind), allowKind(limiter, kind), rateEach(rate, 1))
+		pair, err := rounds.compare(b, string(kind), allowAll(limiter, limitOf(kind, usedPermits)), rateEach(rate, 1))
 		if err != nil {
 			return nil, err
 		}
@@ -213,14 +214,4 @@ func (c *limiterCommand) kinds(b *bench, limiter *throttle.Limiter, rate *redis_
 		rows = append(rows, pair...)
 	}
 	return rows, nil
-}
-
-// allowKind takes one permit of a kind of limit.
-func allowKind(limiter *throttle.Limiter, kind throttle.Kind) func(context.Context) (check, error) {
-	return func(ctx context.Context) (check, error) {
-		limit := limitOf(kind, usedPermits)
-		return func(ctx context.Context, key string) error {
-			return allowed(limiter.Allow(ctx, limit.Name, key))
-		}, limiter.Set(ctx, limit)
-	}
 }

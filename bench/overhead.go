@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
-	"github.com/go-redis/redis_rate/v10"
 	"github.com/hibiken/asynq"
 
 	"github.com/headgate/headgate/scheduler"
@@ -42,8 +40,8 @@ func (c *overheadCommand) Run(b *bench) error {
 	}{
 		{"headgate", 1, openHeadgate(1)},
 		{"headgate", 3, openHeadgate(3)},
-		{"redis_rate", 1, openRate(1)},
-		{"redis_rate", 3, openRate(3)},
+		{"redis_rate", 1, startRate(1)},
+		{"redis_rate", 3, startRate(3)},
 	}
 	for pair := range c.Pairs {
 		for i, subject := range subjects {
@@ -70,7 +68,7 @@ func (c *overheadCommand) Run(b *bench) error {
 
 // drain is the jobs a second of a server that finds all of them queued.
 func (c *overheadCommand) drain(b *bench, start starter) (float64, error) {
-	out, err := drainer(start)(b, spec{Jobs: c.Jobs, Rate: openRatePerSecond, Capacity: openRatePerSecond, Concurrency: c.Concurrency})
+	out, err := drainer(start)(b, spec{Jobs: c.Jobs, Rate: roomy, Capacity: roomy, Concurrency: c.Concurrency})
 	if err == nil && (out.denials > 0 || len(out.starts) < c.Jobs) {
 		err = fmt.Errorf("%d of %d jobs ran, %d denials: no limit should deny here", len(out.starts), c.Jobs, out.denials)
 	}
@@ -80,50 +78,19 @@ func (c *overheadCommand) drain(b *bench, start starter) (float64, error) {
 	return float64(c.Jobs) / elapsed(out).Seconds(), nil
 }
 
-// openRatePerSecond is more than any server here can do.
-const openRatePerSecond = 1_000_000
-
 // openHeadgate returns a server with limits that never deny.
 func openHeadgate(limits int) starter {
 	return func(b *bench, s spec, _ bool, h *history) (func(), error) {
+		rules := scheduler.Rules{Limits: roomyLimits(limits)}
 		var rule scheduler.Rule
-		rules := scheduler.Rules{RuleFor: func(context.Context, *asynq.Task) (scheduler.Rule, error) { return rule, nil }}
-		for i := range limits {
-			limit := throttle.Limit{
-				Name: fmt.Sprintf("open-%d", i), Kind: throttle.Funnel,
-				Rate: throttle.PerSecond(openRatePerSecond), Capacity: openRatePerSecond,
-			}
-			rules.Limits = append(rules.Limits, limit)
+		for _, limit := range rules.Limits {
 			rule.Needs = append(rule.Needs, throttle.Need{Limit: limit.Name})
 		}
+		rules.RuleFor = func(context.Context, *asynq.Task) (scheduler.Rule, error) { return rule, nil }
 		srv, err := scheduler.NewServer(b.rdb, rules, serverConfig(s), scheduler.WithLogger(silent))
 		if err != nil {
 			return nil, err
 		}
 		return srv.Shutdown, srv.Start(handler(h))
-	}
-}
-
-// openRate calls redis_rate for one limit after the other.
-func openRate(limits int) starter {
-	return func(b *bench, s spec, _ bool, h *history) (func(), error) {
-		limiter := redis_rate.NewLimiter(b.rdb)
-		limit := redis_rate.Limit{Rate: openRatePerSecond, Burst: openRatePerSecond, Period: time.Second}
-		next := handler(h)
-		limited := asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
-			for i := range limits {
-				result, err := limiter.Allow(ctx, fmt.Sprintf("open-%d", i), limit)
-				if err != nil {
-					return err
-				}
-				if result.Allowed == 0 {
-					h.denied()
-					return &limitedError{result.RetryAfter}
-				}
-			}
-			return next.ProcessTask(ctx, task)
-		})
-		srv := asynq.NewServerFromRedisClient(b.rdb, serverConfig(s))
-		return srv.Shutdown, srv.Start(limited)
 	}
 }

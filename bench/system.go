@@ -129,10 +129,9 @@ func drainer(start starter) func(*bench, spec) (outcome, error) {
 		if err != nil {
 			return outcome{}, err
 		}
-		_, denials := h.count()
 		starts := h.byAdmission()
 		return outcome{
-			starts: starts, denials: denials, begin: begin.UnixMicro(), added: added, spent: spent,
+			starts: starts, denials: h.denials, begin: begin.UnixMicro(), added: added, spent: spent,
 			late: latenesses(s, begin.UnixMicro(), starts, h.enqueued),
 		}, nil
 	}

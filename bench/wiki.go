@@ -14,28 +14,26 @@ type limitedError struct{ retryIn time.Duration }
 
 func (e *limitedError) Error() string { return "rate limited, retry in " + e.retryIn.String() }
 
-func isLimited(err error) bool {
-	_, ok := errors.AsType[*limitedError](err)
-	return ok
-}
-
 // startWiki is the rate limiting of asynq's wiki with a limiter in Redis and polls as short as
-// headgate's.
+// headgate's. It asks the host's limit first, because a permit is lost if the next limit denies.
 func startWiki(b *bench, s spec, blocked bool, h *history) (func(), error) {
-	config := serverConfig(s)
-	config.TaskCheckInterval, config.DelayedTaskCheckInterval = 10*time.Millisecond, time.Second
 	limiter, err := timedRate(b.ctx, b.rdb)
 	if err != nil {
 		return nil, err
 	}
-	limit := redis_rate.Limit{Rate: s.Rate, Period: time.Second, Burst: s.burst()}
+	limit := rateLimit{shared, redis_rate.Limit{Rate: s.Rate, Period: time.Second, Burst: s.burst()}}
 	if blocked {
-		limit = redis_rate.PerHour(1)
-		if _, err := limiter.Allow(b.ctx, shared, limit); err != nil {
+		limit.Limit = redis_rate.PerHour(1)
+		if _, err := limiter.Allow(b.ctx, shared, limit.Limit); err != nil {
 			return nil, err
 		}
 	}
-	config.IsFailure = func(err error) bool { return !isLimited(err) }
+	config := serverConfig(s)
+	config.TaskCheckInterval, config.DelayedTaskCheckInterval = 10*time.Millisecond, time.Second
+	config.IsFailure = func(err error) bool {
+		_, limited := errors.AsType[*limitedError](err)
+		return !limited
+	}
 	config.RetryDelayFunc = func(n int, err error, task *asynq.Task) time.Duration {
 		if limited, ok := errors.AsType[*limitedError](err); ok {
 			return limited.retryIn
@@ -43,33 +41,49 @@ func startWiki(b *bench, s spec, blocked bool, h *history) (func(), error) {
 		return asynq.DefaultRetryDelayFunc(n, err, task)
 	}
 	srv := asynq.NewServerFromRedisClient(b.rdb, config)
-	err = srv.Start(visited(wikiLimited(limiter, s, limit, h)))
-	return srv.Shutdown, err
+	return srv.Shutdown, srv.Start(visited(rateLimited(limiter, h, func(j job) []rateLimit {
+		if j.Host == "" {
+			return []rateLimit{limit}
+		}
+		return []rateLimit{{j.Host, redis_rate.Limit{Rate: s.HostRate, Period: time.Second, Burst: 1}}, limit}
+	})))
 }
 
-// wikiLimited asks the host's limit first, because a permit is lost if the next limit denies.
-func wikiLimited(limiter *redis_rate.Limiter, s spec, limit redis_rate.Limit, h *history) asynq.Handler {
+// startRate is bare asynq with limits of redis_rate that never deny.
+func startRate(limits int) starter {
+	return func(b *bench, s spec, _ bool, h *history) (func(), error) {
+		var all []rateLimit
+		for _, limit := range roomyLimits(limits) {
+			all = append(all, rateLimit{limit.Name, redis_rate.PerSecond(roomy)})
+		}
+		srv := asynq.NewServerFromRedisClient(b.rdb, serverConfig(s))
+		return srv.Shutdown, srv.Start(rateLimited(redis_rate.NewLimiter(b.rdb), h, func(job) []rateLimit { return all }))
+	}
+}
+
+// rateLimit is a limit of redis_rate and its key.
+type rateLimit struct {
+	key string
+	redis_rate.Limit
+}
+
+// rateLimited calls redis_rate for one limit of a job after the other.
+func rateLimited(limiter *redis_rate.Limiter, h *history, limitsOf func(job) []rateLimit) asynq.Handler {
 	next := handler(h)
 	return asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
 		j, err := jobOf(task)
 		if err != nil {
 			return err
 		}
-		ask := func(key string, limit redis_rate.Limit) error {
-			result, err := limiter.Allow(ctx, key, limit)
-			if err != nil || result.Allowed > 0 {
+		for _, limit := range limitsOf(j) {
+			result, err := limiter.Allow(ctx, limit.key, limit.Limit)
+			if err != nil {
 				return err
 			}
-			h.denied()
-			return &limitedError{result.RetryAfter}
-		}
-		if j.Host != "" {
-			if err := ask(j.Host, redis_rate.Limit{Rate: s.HostRate, Period: time.Second, Burst: 1}); err != nil {
-				return err
+			if result.Allowed == 0 {
+				h.denied()
+				return &limitedError{result.RetryAfter}
 			}
-		}
-		if err := ask(shared, limit); err != nil {
-			return err
 		}
 		return next.ProcessTask(ctx, task)
 	})

@@ -24,9 +24,9 @@ type Entry struct {
 	// @every with a duration of whole seconds. @every ticks at the multiples of its
 	// duration since 1970, so all machines agree, also after a restart. Required.
 	//
-	// A field is *, a value, a range or a list of these, with an optional step. Sunday is 0. A step
-	// that is larger than its range is an error, because "*/90" in the minutes would tick once an
-	// hour. Use @every 90m.
+	// A field is *, a value, a range or a list of these, with an optional step. Ranges may wrap
+	// around (22-2, fri-mon), and 7 is Sunday, as 0 is. A step that is larger than its range is an
+	// error, because "*/90" in the minutes would tick once an hour. Use @every 90m.
 	Cron string `yaml:"cron"`
 	// Zone is the IANA time zone of cron. The zero value means `UTC`.
 	Zone string `yaml:"zone"`

@@ -3,8 +3,8 @@ package cron
 import (
 	"cmp"
 	"fmt"
-	"math/bits"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -52,30 +52,83 @@ func newSchedule(e Entry) (schedule, error) {
 	case strings.Contains(line, "TZ="):
 		return wrong("must not name a time zone: put it in zone")
 	}
-	parsed, err := parser.Parse(line)
+	columns := strings.Fields(line)
+	for i, column := range columns {
+		for n, part := range strings.Split(column, ",") {
+			plain, large := cronFields[max(0, len(cronFields)-len(columns)+i)].rewrite(part)
+			if large {
+				return wrong(fmt.Sprintf("has a step in %s that is larger than its range, so that one value matches: list the values, or use @every such as @every 90m", part))
+			}
+			if n == 0 {
+				columns[i] = plain
+			} else {
+				columns[i] += "," + plain
+			}
+		}
+	}
+	parsed, err := parser.Parse(strings.Join(columns, " "))
 	if err != nil {
-		return wrong("is no cron line: " + err.Error())
+		return wrong(`is no cron line: ` + err.Error() + `; want five fields of *, numbers, names, lists, ranges and steps, such as "0 9 * * *", or @hourly, @daily, @weekly, @monthly, @yearly or @every such as @every 90s`)
 	}
 	s.fields = parsed.(*robfig.SpecSchedule)
-	if column := s.largeStep(strings.Fields(line)); column != "" {
-		return wrong(fmt.Sprintf("has the step %s, which matches one value only: list the values, or use @every such as @every 90m", column))
-	}
 	if s.nextWallTime(time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)).IsZero() {
 		return wrong("never ticks: there is no such date, choose a day that its months have")
 	}
 	return s, nil
 }
 
-// largeStep returns a column whose step is larger than its range: */90 minutes would tick once an
-// hour.
-func (s schedule) largeStep(columns []string) string {
-	values := []uint64{s.fields.Second, s.fields.Minute, s.fields.Hour, s.fields.Dom, s.fields.Month, s.fields.Dow}
-	for i, column := range columns {
-		if strings.Contains(column, "/") && bits.OnesCount64(values[len(values)-len(columns)+i]) == 1 {
-			return column
-		}
+// cronField is a column of a cron line.
+type cronField struct {
+	low, high int
+	names     []string // of its values, from low on
+}
+
+var cronFields = []cronField{
+	{0, 59, nil}, {0, 59, nil}, {0, 23, nil}, {1, 31, nil},
+	{1, 12, strings.Fields("jan feb mar apr may jun jul aug sep oct nov dec")},
+	{0, 6, strings.Fields("sun mon tue wed thu fri sat")},
+}
+
+// rewrite returns a part of a list, such as 22-2/2, as robfig/cron reads it: without 7 for Sunday and
+// ranges that wrap around. What it cannot parse stays as it is. It reports whether a step is larger
+// than its range: */90 minutes would tick once an hour.
+func (f cronField) rewrite(part string) (plain string, largeStep bool) {
+	span, stepText, stepped := strings.Cut(part, "/")
+	fromText, toText, ranged := strings.Cut(span, "-")
+	from, to, step := f.value(fromText), f.value(toText), 1
+	if stepped {
+		step, _ = strconv.Atoi(stepText)
 	}
-	return ""
+	switch {
+	case span == "*" || span == "?":
+		from, to = f.low, f.high
+	case !ranged && stepped: // 5/15 is 5-59/15
+		to = f.high
+	case !ranged:
+		to = from
+	case from > to && to >= 0:
+		to += f.high - f.low + 1
+	}
+	if from < 0 || to < 0 || step < 1 || to <= f.high {
+		return part, step > 1 && step > to-from && min(from, to) >= 0
+	}
+	var values []string
+	for v := from; v <= to; v += step {
+		values = append(values, strconv.Itoa(f.low+(v-f.low)%(f.high-f.low+1)))
+	}
+	return strings.Join(values, ","), step > 1 && step > to-from
+}
+
+// value parses a number or a name, or returns -1. As a day of week, 7 is Sunday.
+func (f cronField) value(text string) int {
+	if i := slices.Index(f.names, strings.ToLower(text)); i >= 0 {
+		return f.low + i
+	}
+	v, err := strconv.Atoi(text)
+	if err != nil || v < f.low || v > f.high && (v != 7 || f.high != 6) {
+		return -1
+	}
+	return v
 }
 
 // Next returns the entry's first tick after a moment, in the entry's zone, or the zero time if the

@@ -153,6 +153,24 @@ func TestNextAtTheEndOfALeapYear(t *testing.T) {
 	}
 }
 
+// TestSpellingsOfFields: names, 7 as Sunday and ranges that wrap around are as lists of numbers.
+func TestSpellingsOfFields(t *testing.T) {
+	for line, same := range map[string]string{
+		"0 0 * * 7": "0 0 * * 0", "0 0 * * sun": "0 0 * * 0", "0 0 * * 5-7": "0 0 * * 0,5,6", "0 0 * * 7,3": "0 0 * * 0,3",
+		"0 0 * * FRI-MON": "0 0 * * 0,1,5,6", "0 0 * * fri-MON/2": "0 0 * * 0,5", "0 0 ? * mon,WED": "0 0 * * 1,3",
+		"0 22-2 * * *": "0 0,1,2,22,23 * * *", "0 22-2/2 * * *": "0 0,2,22 * * *", "0 22-3/4,5 * * *": "0 2,5,22 * * *",
+		"50-10/10 * * * *": "0,10,50 * * * *", "0 0 1 nov-FEB *": "0 0 1 1,2,11,12 *", "0 0 28-2 * *": "0 0 1,2,28,29,30,31 * *",
+		"5/20,7 * * * *": "5,7,25,45 * * * *", "0 0 13 * fri": "0 0 13 * 5", "0 0 1-7 * sun-sat": "0 0 1-7 * 0-6",
+		"*/1 */1 */1 */1 */1": "* * * * *", "30 55-5/5 0 1 1 *": "30 0,5,55 0 1 1 *",
+	} {
+		got, err := newSchedule(Entry{Cron: line})
+		want, err2 := newSchedule(Entry{Cron: same})
+		if err != nil || err2 != nil || *got.fields != *want.fields {
+			t.Errorf("%s is %+v, %v; %s is %+v, %v", line, got.fields, err, same, want.fields, err2)
+		}
+	}
+}
+
 func TestNext_Every_IsAnchored(t *testing.T) {
 	for _, tc := range []struct{ cron, after, want string }{
 		{"@every 90s", "2026-01-01T00:00:00Z", "2026-01-01T00:01:30Z"},

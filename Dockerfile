@@ -1,9 +1,9 @@
-# All commands, static, without a shell: docker build -t headgate .
+# Both commands, static, without a shell: docker build -t headgate .
 FROM golang:1.26-bookworm AS build
 WORKDIR /src
 ENV CGO_ENABLED=0 GOCACHE=/cache/build GOMODCACHE=/cache/mod
 COPY . .
-RUN --mount=type=cache,target=/cache go build -trimpath -ldflags "-s -w" -o out/ ./cmd/worker ./cmd/enqueue ./cmd/demo
+RUN --mount=type=cache,target=/cache go build -trimpath -ldflags "-s -w" -o out/ ./cmd/worker ./cmd/enqueue
 
 # It has certificates, time zones, a user without rights, and nothing to run.
 FROM gcr.io/distroless/static-debian12:nonroot

@@ -119,7 +119,7 @@ screenshots: deps ## take the pictures of the page in docs
 	$(GOTEST) ./dashboards/page -run TestScreenshots -screenshots $(CURDIR)/docs
 
 demo: ## watch 100 jobs obey a limit
-	go run ./cmd/demo
+	go run ./cmd/worker demo
 
 up: ## run all that there is to try in containers
 	docker compose up

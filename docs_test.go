@@ -19,7 +19,7 @@ func documents(t *testing.T) []string {
 
 func TestREADME_Start(t *testing.T) {
 	text := read(t, "README.md")
-	for _, command := range []string{"go run ./cmd/demo", "make test"} {
+	for _, command := range []string{"go run ./cmd/worker demo", "make test"} {
 		if !strings.Contains(text, command) {
 			t.Errorf("README.md does not show %q", command)
 		}

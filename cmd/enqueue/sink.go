@@ -14,9 +14,7 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/headgate/headgate/cmd/internal/cli"
 	"github.com/headgate/headgate/cmd/internal/jobspec"
-	"github.com/headgate/headgate/internal/display"
 	"github.com/headgate/headgate/scheduler"
 )
 
@@ -72,8 +70,6 @@ func (s *sink) use(rdb redis.UniversalClient, end func() error) {
 const batchSize = 64
 
 func (s *sink) addAll(ctx context.Context, jobs iter.Seq[line]) error {
-	progress := cli.NewProgress(s.source.stdio.Err)
-	defer progress.Clear()
 	for l := range jobs {
 		if s.rdb == nil {
 			rdb, end, err := s.source.config.Redis.Create(ctx, func(string) {})
@@ -88,7 +84,6 @@ func (s *sink) addAll(ctx context.Context, jobs iter.Seq[line]) error {
 		if s.failed != nil {
 			return s.failed
 		}
-		progress.Show("enqueued %s", display.Number(s.source.added))
 	}
 	if s.send(ctx); s.failed == nil && s.source.added > 0 {
 		s.warn()

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"crypto/tls"
 	"fmt"
 	"io"
 	"net/http"
@@ -11,27 +10,22 @@ import (
 
 	"github.com/headgate/headgate/cmd/internal/cli"
 	"github.com/headgate/headgate/cmd/internal/config"
-	"github.com/headgate/headgate/cmd/internal/worker"
 )
 
 type healthCommand struct {
-	Address string `arg:"" default:":9090" help:"Address of the worker, as in worker run --listen (default ${default}); with https:// if it has a certificate."`
+	Address string `arg:"" default:":9090" help:"Address of the worker, as in worker run --listen (default ${default})."`
 	Ready   bool   `help:"Check readiness: Redis answers and accepts writes, and the config has no errors."`
 	pageToken
 }
 
 func (healthCommand) Help() string {
-	return `Requests /healthz of a worker, or /readyz with --ready, and prints the answer. The exit code is 0 only if the answer is 200. It is for health checks in containers without a shell or curl. --ready sends the page's token, from the flag, the environment or the config. For a local address the certificate is not verified, because it is issued for the public name.`
+	return `Requests /healthz of a worker, or /readyz with --ready, and prints the answer. The exit code is 0 only if the answer is 200. It is for health checks in containers without a shell or curl. --ready sends the page's token, from the flag, the environment or the config.`
 }
 
 const healthTimeout = 3 * time.Second
 
 func (c *healthCommand) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) error {
-	scheme, given := "http://", strings.TrimPrefix(c.Address, "http://")
-	if rest, secure := strings.CutPrefix(c.Address, "https://"); secure {
-		scheme, given = "https://", rest
-	}
-	address, err := config.ListenAddress(given)
+	address, err := config.ListenAddress(strings.TrimPrefix(c.Address, "http://"))
 	if err != nil || address == "" {
 		return cli.Usagef("address %q: want HOST:PORT or :PORT, such as :9090", c.Address)
 	}
@@ -41,17 +35,19 @@ func (c *healthCommand) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) e
 	}
 	ctx, cancel := context.WithTimeout(ctx, healthTimeout)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, scheme+address+path, nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+path, nil)
 	if err != nil {
 		return cli.Usagef("address %q: %w", c.Address, err)
 	}
 	if c.Ready {
-		c.authorize(req, g)
+		// A config with errors is ignored, because the worker reports them.
+		var p config.Page
+		if conf, err := g.Load(); err == nil && len(conf.MachineErrors) == 0 {
+			p = conf.Page
+		}
+		req.Header.Set("Authorization", "Bearer "+string(c.over(p).Token))
 	}
-	transport := http.DefaultTransport.(*http.Transport).Clone()
-	// A local connection does not leave the machine, so its certificate is not verified.
-	transport.TLSClientConfig = &tls.Config{InsecureSkipVerify: worker.OfThisMachine(address)}
-	resp, err := transport.RoundTrip(req) // follows no redirect
+	resp, err := http.DefaultTransport.RoundTrip(req) // follows no redirect
 	if err != nil {
 		return fmt.Errorf("no worker answers at %s: %w", address, err)
 	}
@@ -63,16 +59,4 @@ func (c *healthCommand) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) e
 	}
 	fmt.Fprintln(stdio.Out, answer)
 	return nil
-}
-
-// authorize adds the page's token, if there is one. It ignores a config with errors, because the
-// worker reports these.
-func (c *healthCommand) authorize(req *http.Request, g *cli.Globals) {
-	var p config.Page
-	if conf, err := g.Load(); err == nil && len(conf.MachineErrors) == 0 {
-		p = conf.Page
-	}
-	if p = c.over(p); p.Token != "" {
-		req.Header.Set("Authorization", "Bearer "+string(p.Token))
-	}
 }

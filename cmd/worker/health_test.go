@@ -63,15 +63,3 @@ func TestHealth_Token(t *testing.T) {
 	t.Setenv("HEADGATE_PAGE_TOKEN", token)
 	proctest.Until(t, "health", func() bool { return health(t, url, "--ready") == healthy })
 }
-
-// The certificate of a worker on this machine is not verified.
-func TestHealth_TLS(t *testing.T) {
-	files, err := redistest.WriteCertificates(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
-	url, _ := runWorker(t, redistest.Run(t), fmt.Sprintf("page: {tls_cert: %s, tls_key: %s}\n", files.Cert, files.Key))
-	if out := health(t, url); out != healthy {
-		t.Errorf("worker health %s: %+v", url, out)
-	}
-}

@@ -85,21 +85,20 @@ func TestHostileJobs(t *testing.T) {
 	hostileJobs(t, rdb)
 	hostileLimits(t, rdb)
 	const id = evil
-	for _, command := range []struct{ args, exact string }{
+	for _, command := range []struct{ args, exact string }{ // without exact a command has no JSON
 		{"job done" + id, evilBytes},
 		{"job failing" + id, evilLong},
 		{"job limited2" + id, hostileArg},
 		{"results", evilBytes},
 		{"results --failed", evilLong},
 		{"jobs list", evilLong},
-		{"limits list", ""},
+		{"limits list", hostileArg},
 		{"limits show slow", hostileArg},
 		{"limits peek slow --key " + hostileArg, hostileArg},
-		{"waiting", ""},
 		{"status", ""},
-		{"limits set slow --rate 1/h --key " + hostileArg, hostileArg},
-		{"limits unset slow --key " + hostileArg, hostileArg},
-		{"limits reset slow --key " + hostileArg, hostileArg},
+		{"limits set slow --rate 1/h --key " + hostileArg, ""},
+		{"limits unset slow --key " + hostileArg, ""},
+		{"limits reset slow --key " + hostileArg, ""},
 		{"crawls", ""},
 		{"schedules list", ""},
 	} {
@@ -107,6 +106,9 @@ func TestHostileJobs(t *testing.T) {
 		checkShown(t, command.args, shown)
 		if len(shown) > 20_000 {
 			t.Errorf("%q: %d bytes", command.args, len(shown))
+		}
+		if command.exact == "" {
+			continue
 		}
 		exact := hostileRun(t, server.URL(), append(strings.Split(command.args, " "), "--json"))
 		checkShown(t, command.args+" --json", exact)
@@ -116,7 +118,7 @@ func TestHostileJobs(t *testing.T) {
 	}
 	hostileFiles(t, server.URL())
 	checkShown(t, "jobs run", hostileRun(t, server.URL(), []string{"jobs", "run", "failing" + id}))
-	checkShown(t, "jobs delete --json", hostileRun(t, server.URL(), []string{"jobs", "delete", "limited2" + id, "--json"}))
+	checkShown(t, "jobs delete", hostileRun(t, server.URL(), []string{"jobs", "delete", "limited2" + id}))
 	for _, args := range []string{"jobs delete no" + id, "jobs run limited2" + id, "jobs list --state " + id, "jobs list --limit no" + id, "limits pause no" + id, "crawls no" + id, "schedules pause no" + id, "limits set no" + id + " --kind funnel --rate " + id, "throttle " + id + " x y z", "job no" + id, "jobs run no" + id, "limits show no" + id, "results --queue " + id} {
 		out := command.Run(t.Context(), append(strings.Split(args, " "), "--redis", server.URL())...)
 		if out.Code == 0 {

@@ -114,7 +114,6 @@ type jobsAction struct {
 	filter
 	All bool `help:"All jobs in a suitable state."`
 	Yes bool `help:"Confirm a filter that selects more than one job."`
-	confirming
 
 	action *inspect.Action
 	text   string // format of the confirmation, with %s for the number of jobs
@@ -148,16 +147,11 @@ func (c *jobsAction) apply(ctx context.Context, q *inspect.Queues, stdio cli.IO,
 	if err != nil && n == 0 {
 		return err
 	}
-	did := confirmation{Done: c.action.Done, Jobs: &n, Queue: string(c.Queue)}
-	if len(jobs) == 1 {
-		did.Queue, did.Job = jobs[0].Queue, jobs[0].ID
-	}
 	text := fmt.Sprintf(c.text, display.Count(n, "job"))
 	if skipped := len(jobs) - n; skipped > 0 && err == nil {
-		did.Skipped = skipped
 		text = fmt.Sprintf("%s; skipped %s that changed in the meantime", text, display.Count(skipped, "job"))
 	}
-	return errors.Join(c.confirm(stdio.Out, did, text, nil), err)
+	return errors.Join(confirm(stdio, nil, "%s", text), err)
 }
 
 // check rejects flags that select no jobs.

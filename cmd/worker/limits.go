@@ -3,35 +3,61 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/headgate/headgate/cmd/internal/cli"
 	"github.com/headgate/headgate/internal/display"
+	"github.com/headgate/headgate/internal/forecast"
 	"github.com/headgate/headgate/internal/inspect"
+	"github.com/headgate/headgate/internal/waitdb"
 	"github.com/headgate/headgate/throttle"
 )
 
 type limitsCommand struct {
-	List   limitsList   `cmd:"" help:"List all limits."`
-	Show   limitsShow   `cmd:"" help:"Show one limit, its backlog by key, and the ETA of each."`
+	List   limitsList   `cmd:"" help:"List all limits, and what jobs wait for."`
+	Show   limitsShow   `cmd:"" help:"Show one limit, its waiting jobs by key, and the ETA of each."`
 	Set    limitsSet    `cmd:"" help:"Change or create a limit for all workers at once, until the limit changes in the config file."`
 	Unset  limitsUnset  `cmd:"" help:"Remove the override of a key."`
 	Delete limitsDelete `cmd:"" help:"Delete a limit, until it is set again or a worker loads a config that has it. Jobs that need it are archived, or on_no_limit applies."`
-	Pause  limitsPause  `cmd:"" help:"Grant no permits of a limit until it is resumed."`
-	Resume limitsResume `cmd:"" help:"Resume a paused limit."`
+	Pause  limitAction  `cmd:"" help:"Grant no permits of a limit until it is resumed."`
+	Resume limitAction  `cmd:"" help:"Resume a paused limit."`
 	Reset  limitsReset  `cmd:"" help:"Reset the count of a key, as if no permit had been taken, and end its block."`
 	Peek   limitsPeek   `cmd:"" help:"Show how many permits a key has left, without taking any."`
 }
 
-// limitView is a limit with its blocked keys and its overrides.
+func newLimitsCommand() limitsCommand {
+	return limitsCommand{
+		Pause:  limitAction{done: "paused", do: (*waitdb.DB).Pause},
+		Resume: limitAction{done: "resumed", do: (*waitdb.DB).Resume},
+		Delete: limitsDelete{limitAction: limitAction{done: "deleted", do: (*waitdb.DB).Delete}},
+	}
+}
+
+// limitView is a limit with the jobs that wait for it, its blocked keys and its overrides.
 type limitView struct {
-	Name       string    `json:"name"`
-	Definition string    `json:"definition"`
-	Paused     bool      `json:"paused"`
-	Blocked    []keyView `json:"blocked,omitempty"`
-	Overrides  []keyView `json:"overrides,omitempty"`
+	Name          string        `json:"name"`
+	Definition    string        `json:"definition"`
+	Paused        bool          `json:"paused"`
+	Keys          int           `json:"keys"`           // for which jobs wait
+	PermitsWanted int           `json:"permits_wanted"` // by these jobs
+	ETA           *cli.ETA      `json:"eta_s,omitempty"`
+	Waiting       []backlogView `json:"waiting,omitempty"`
+	Blocked       []keyView     `json:"blocked,omitempty"`
+	Overrides     []keyView     `json:"overrides,omitempty"`
 
 	blocked, overrides int // for the table
+}
+
+// backlogView is the jobs that wait for a key of a limit.
+type backlogView struct {
+	Key           string  `json:"key"`
+	PermitsWanted int     `json:"permits_wanted"`
+	ETA           cli.ETA `json:"eta_s"`
+}
+
+func (b backlogView) String() string {
+	return fmt.Sprintf("%s: %s, the last job starts in %s", display.Key(b.Key), display.Count(b.PermitsWanted, "permit"), b.ETA)
 }
 
 type keyView struct {
@@ -51,24 +77,54 @@ func (k keyView) String() string {
 	return text
 }
 
-func newLimitView(l throttle.Limit, blocks []throttle.Blocked, keys []throttle.KeyState) limitView {
-	v := limitView{Name: l.Name, Definition: l.String(), Paused: l.Paused, blocked: len(blocks), overrides: len(keys)}
-	for _, b := range blocks {
-		v.Blocked = append(v.Blocked, keyView{Key: b.Key, Until: b.Until})
+// readLimits returns the views of limits.
+func readLimits(ctx context.Context, q *inspect.Queues, limits ...throttle.Limit) ([]limitView, error) {
+	backlogs, err := q.Backlogs(ctx)
+	if err != nil {
+		return nil, err
 	}
-	for _, k := range keys {
-		v.Overrides = append(v.Overrides, keyView{Key: k.Key, Text: k.String()})
+	views := make([]limitView, len(limits))
+	for i, l := range limits {
+		v := limitView{Name: l.Name, Definition: l.String(), Paused: l.Paused}
+		var last *forecast.Estimate
+		for _, b := range backlogs {
+			if b.Limit != l.Name || b.Cost == 0 {
+				continue
+			}
+			if last != nil {
+				*last = last.OrLater(b.Last)
+			} else {
+				last = new(b.Last)
+			}
+			v.Waiting = append(v.Waiting, backlogView{b.Key, b.Cost, cli.ETA(b.Last)})
+			v.Keys++
+			v.PermitsWanted += b.Cost
+		}
+		v.ETA = (*cli.ETA)(last)
+		blocks, keys, err := q.ReadKeys(ctx, l)
+		if err != nil {
+			return nil, err
+		}
+		for _, b := range blocks {
+			v.Blocked = append(v.Blocked, keyView{Key: b.Key, Until: b.Until})
+		}
+		for _, k := range keys {
+			v.Overrides = append(v.Overrides, keyView{Key: k.Key, Text: k.String()})
+		}
+		v.blocked, v.overrides = len(blocks), len(keys)
+		views[i] = v
 	}
-	return v
-}
-
-func readLimit(ctx context.Context, q *inspect.Queues, l throttle.Limit) (limitView, error) {
-	blocks, keys, err := q.ReadKeys(ctx, l)
-	return newLimitView(l, blocks, keys), err
+	return views, nil
 }
 
 type limitsList struct {
 	JSON bool `help:"Print a JSON array."`
+}
+
+func (limitsList) Help() string {
+	return `KEYS is the number of keys for which jobs wait, PERMITS WANTED what these jobs need. ETA is when the last of them starts if no more jobs come.
+
+"worker limits show NAME" shows this by key, and "worker job ID" the position of one job.`
 }
 
 func (c *limitsList) Run(ctx context.Context, q *inspect.Queues, stdio cli.IO) error {
@@ -76,14 +132,12 @@ func (c *limitsList) Run(ctx context.Context, q *inspect.Queues, stdio cli.IO) e
 	if err != nil {
 		return err
 	}
-	rows := make([]limitView, len(limits))
-	for i, l := range limits {
-		if rows[i], err = readLimit(ctx, q, l); err != nil {
-			return err
-		}
+	rows, err := readLimits(ctx, q, limits...)
+	if err != nil {
+		return err
 	}
 	const none = `there are no limits yet: "worker run" defines those of its config, "worker limits set" creates one`
-	return cli.List(stdio.Out, c.JSON, rows, none, "NAME", "DEFINITION", "BLOCKED", "OVERRIDES")
+	return cli.List(stdio.Out, c.JSON, rows, none, "NAME", "DEFINITION", "KEYS", "PERMITS WANTED", "ETA", "BLOCKED", "OVERRIDES")
 }
 
 type limitsShow struct {
@@ -91,53 +145,25 @@ type limitsShow struct {
 	JSON bool   `help:"Print a JSON object."`
 }
 
-// backlog is the jobs that wait for a key of a limit.
-type backlog struct {
-	Key           string  `json:"key"`
-	PermitsWanted int     `json:"permits_wanted"`
-	ETA           cli.ETA `json:"eta_s"`
-	key           string
-}
-
 func (c *limitsShow) Run(ctx context.Context, q *inspect.Queues, stdio cli.IO) error {
 	limit, err := q.ReadLimit(ctx, c.Name)
 	if err != nil {
 		return err
 	}
-	backlogs, err := q.Backlogs(ctx)
+	views, err := readLimits(ctx, q, limit)
 	if err != nil {
 		return err
 	}
-	view, err := readLimit(ctx, q, limit)
-	if err != nil {
-		return err
-	}
-	waiting := []backlog{}
-	for _, b := range backlogs {
-		if b.Limit == c.Name && b.Cost > 0 {
-			waiting = append(waiting, backlog{b.Key, b.Cost, cli.ETA(b.Last), display.Key(b.Key)})
-		}
-	}
-	if c.JSON {
-		return cli.JSON(stdio.Out, struct {
-			limitView
-			Waiting []backlog `json:"waiting"`
-		}{view, waiting})
-	}
-	if err := cli.Print(stdio.Out, false, view); err != nil {
-		return err
-	}
-	return cli.List(stdio.Out, false, waiting, "no job waits for it", "KEY", "PERMITS WANTED", "ETA")
+	return cli.Print(stdio.Out, c.JSON, views[0])
 }
 
 type limitsPeek struct {
-	Name string `arg:"" help:"Name of the limit."`
-	keyFlag
+	limitKey
 	JSON bool `help:"Print a JSON object."`
 }
 
-func (c *limitsPeek) Run(ctx context.Context, q *inspect.Queues, g *cli.Globals, stdio cli.IO) error {
-	key, err := c.required(g, c.Name)
+func (c *limitsPeek) Run(ctx context.Context, conn *connection, q *inspect.Queues, stdio cli.IO) error {
+	key, err := c.normalized(conn.conf)
 	if err != nil {
 		return err
 	}
@@ -172,36 +198,4 @@ func (c *limitsPeek) Run(ctx context.Context, q *inspect.Queues, g *cli.Globals,
 		}
 	}
 	return cli.Print(stdio.Out, c.JSON, view)
-}
-
-type waitingCommand struct {
-	JSON bool `help:"Print a JSON array."`
-}
-
-func (waitingCommand) Help() string {
-	return `ETA is when the last job that waits for the limit starts if no more jobs come.
-
-"worker limits show NAME" shows the backlog of a limit by key, and "worker job ID" the position of one job.`
-}
-
-// limitBacklog is the jobs that wait for a limit.
-type limitBacklog struct {
-	Limit         string  `json:"limit"`
-	Keys          int     `json:"keys"`
-	PermitsWanted int     `json:"permits_wanted"`
-	ETA           cli.ETA `json:"eta_s"`
-}
-
-func (c *waitingCommand) Run(ctx context.Context, q *inspect.Queues, stdio cli.IO) error {
-	status, err := q.Status(ctx, false)
-	if err != nil {
-		return err
-	}
-	var rows []limitBacklog
-	for _, l := range status.Limits {
-		if l.KeyCount > 0 {
-			rows = append(rows, limitBacklog{l.Name, l.KeyCount, l.Total, cli.ETA(l.ETA)})
-		}
-	}
-	return cli.List(stdio.Out, c.JSON, rows, "no job waits for a permit", "LIMIT", "KEYS", "PERMITS WANTED", "ETA")
 }

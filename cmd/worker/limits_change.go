@@ -4,33 +4,18 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/headgate/headgate/cmd/internal/cli"
+	"github.com/headgate/headgate/cmd/internal/config"
 	"github.com/headgate/headgate/internal/display"
 	"github.com/headgate/headgate/internal/inspect"
 	"github.com/headgate/headgate/internal/shard"
 	"github.com/headgate/headgate/internal/waitdb"
 	"github.com/headgate/headgate/throttle"
 )
-
-// ofLimit is embedded by commands that do one thing to a limit.
-type ofLimit struct {
-	Name string `arg:"" help:"Name of the limit."`
-	confirming
-}
-
-// done prints what was done to the limit or to a key, or returns the error.
-func (c ofLimit) done(stdio cli.IO, done, key string, err error) error {
-	text := done + " " + c.Name
-	if key != "" {
-		text += " of " + key
-	}
-	return c.confirm(stdio.Out, confirmation{Done: done, Limit: c.Name, Key: key}, text, usageUnlessDown(err))
-}
 
 // usageUnlessDown turns the limiter's error about an argument into a usage error.
 func usageUnlessDown(err error) error {
@@ -40,21 +25,22 @@ func usageUnlessDown(err error) error {
 	return cli.Usagef("%w", err)
 }
 
-type limitsPause struct{ ofLimit }
+// limitAction changes a limit in each of its shards.
+type limitAction struct {
+	Name string `arg:"" help:"Name of the limit."`
 
-func (c *limitsPause) Run(ctx context.Context, q *inspect.Queues, stdio cli.IO) error {
-	return c.done(stdio, "paused", "", q.EachPlace(c.Name, nil, func(l *waitdb.DB, _ shard.Shard) error { return l.Pause(ctx, c.Name) }))
+	done string // for the confirmation
+	do   func(l *waitdb.DB, ctx context.Context, limit string) error
 }
 
-type limitsResume struct{ ofLimit }
-
-func (c *limitsResume) Run(ctx context.Context, q *inspect.Queues, stdio cli.IO) error {
-	return c.done(stdio, "resumed", "", q.EachPlace(c.Name, nil, func(l *waitdb.DB, _ shard.Shard) error { return l.Resume(ctx, c.Name) }))
+func (c *limitAction) Run(ctx context.Context, q *inspect.Queues, stdio cli.IO) error {
+	err := q.EachPlace(c.Name, nil, func(l *waitdb.DB, _ shard.Shard) error { return c.do(l, ctx, c.Name) })
+	return confirm(stdio, usageUnlessDown(err), "%s %s", c.done, c.Name)
 }
 
 type limitsDelete struct {
 	Yes bool `help:"Delete it even if jobs wait for it."`
-	ofLimit
+	limitAction
 }
 
 func (c *limitsDelete) Run(ctx context.Context, q *inspect.Queues, stdio cli.IO) error {
@@ -62,87 +48,77 @@ func (c *limitsDelete) Run(ctx context.Context, q *inspect.Queues, stdio cli.IO)
 	if err == nil && n > 0 && !c.Yes {
 		err = cli.Usagef("limit %s has %s waiting, which are then archived, or on_no_limit applies; add --yes to confirm", c.Name, display.Count(n, "job"))
 	}
-	if err == nil {
-		err = q.EachPlace(c.Name, nil, func(l *waitdb.DB, _ shard.Shard) error { return l.Delete(ctx, c.Name) })
-	}
-	return c.done(stdio, "deleted", "", err)
-}
-
-type limitsReset struct {
-	ofLimit
-	keyFlag
-}
-
-func (c *limitsReset) Run(ctx context.Context, q *inspect.Queues, g *cli.Globals, stdio cli.IO) error {
-	key, err := c.required(g, c.Name)
-	if err == nil {
-		err = q.EachPlace(c.Name, &key, func(l *waitdb.DB, _ shard.Shard) error { return l.Reset(ctx, c.Name, key) })
-	}
-	return c.done(stdio, "reset", key, err)
-}
-
-// canonicalKey returns a key in the form that the jobs of the limit use.
-func canonicalKey(g *cli.Globals, limit, key string) (string, error) {
-	conf, err := g.Load()
 	if err != nil {
-		return "", err
+		return usageUnlessDown(err)
 	}
-	if key, err = conf.Tasks.Key(limit, key); err != nil {
-		return "", cli.Usagef("%w", err)
-	}
-	return key, nil
+	return c.limitAction.Run(ctx, q, stdio)
 }
 
-type keyFlag struct {
-	Key *string `placeholder:"KEY" help:"Key, if the limit counts by key."`
+// limitKey is a key of a limit.
+type limitKey struct {
+	Name string  `arg:"" help:"Name of the limit."`
+	Key  *string `placeholder:"KEY" help:"Key, if the limit counts by key."`
 }
 
-// required returns the key. It is an error if none is given and the limit counts by key, because no
-// job uses the meter without a key then.
-func (k keyFlag) required(g *cli.Globals, limit string) (string, error) {
-	if k.Key != nil && *k.Key != "" {
-		return canonicalKey(g, limit, *k.Key)
+// normalized returns the key in the form that the jobs of the limit use. It is an error if none is
+// given and the limit counts by key, because no job uses the meter without a key then.
+func (c limitKey) normalized(conf *config.Config) (string, error) {
+	if c.Key != nil && *c.Key != "" {
+		key, err := conf.Tasks.Key(c.Name, *c.Key)
+		return key, usageUnlessDown(err)
 	}
-	conf, err := g.Load()
-	if err != nil {
-		return "", err
-	}
-	keys := conf.Tasks.KeysOf(limit)
+	keys := conf.Tasks.KeysOf(c.Name)
 	if len(keys) == 0 || slices.Contains(keys, "") {
 		return "", nil
 	}
 	slices.Sort(keys)
-	return "", cli.Usagef("limit %s counts by key (%s): want --key KEY", limit, strings.Join(slices.Compact(keys), ", "))
+	return "", cli.Usagef("limit %s counts by key (%s): want --key KEY", c.Name, strings.Join(slices.Compact(keys), ", "))
+}
+
+// each changes the key in each shard that counts it.
+func (c limitKey) each(ctx context.Context, q *inspect.Queues, key string, do func(l *waitdb.DB, ctx context.Context, limit, key string) error) error {
+	return usageUnlessDown(q.EachPlace(c.Name, &key, func(l *waitdb.DB, _ shard.Shard) error { return do(l, ctx, c.Name, key) }))
+}
+
+type limitsReset struct{ limitKey }
+
+func (c *limitsReset) Run(ctx context.Context, conn *connection, q *inspect.Queues, stdio cli.IO) error {
+	key, err := c.normalized(conn.conf)
+	if err != nil {
+		return err
+	}
+	text := c.Name
+	if key != "" {
+		text += " of " + key
+	}
+	return confirm(stdio, c.each(ctx, q, key, (*waitdb.DB).Reset), "reset %s", text)
 }
 
 type limitsUnset struct {
 	Yes bool `help:"Confirm, if waiting jobs could then never run."`
-	ofLimit
-	keyFlag
+	limitKey
 }
 
 func (limitsUnset) Help() string {
 	return `An override of the config file is restored only when its entry in the file changes.`
 }
 
-func (c *limitsUnset) Run(ctx context.Context, q *inspect.Queues, g *cli.Globals, stdio cli.IO) error {
+func (c *limitsUnset) Run(ctx context.Context, conn *connection, q *inspect.Queues, stdio cli.IO) error {
 	if c.Key == nil {
 		return cli.Usagef("no key of %s is given: want --key KEY", c.Name)
 	}
-	key, err := canonicalKey(g, c.Name, *c.Key)
+	key, err := c.normalized(conn.conf)
+	if err == nil && !c.Yes {
+		err = confirmed(q.KeyChangeImpact(ctx, c.Name, key, throttle.Override{}))
+	}
 	if err != nil {
 		return err
 	}
-	if !c.Yes {
-		if err := confirmed(q.KeyChangeImpact(ctx, c.Name, key, throttle.Override{})); err != nil {
-			return err
-		}
-	}
-	return c.done(stdio, "unset", key, q.EachPlace(c.Name, &key, func(l *waitdb.DB, _ shard.Shard) error { return l.UnsetKey(ctx, c.Name, key) }))
+	return confirm(stdio, c.each(ctx, q, key, (*waitdb.DB).UnsetKey), "unset %s of %s", c.Name, key)
 }
 
 type limitsSet struct {
-	Name     string         `arg:"" help:"Name of the limit."`
+	limitKey
 	Kind     throttle.Kind  `placeholder:"KIND" help:"funnel, token_bucket, fixed_window, sliding_log, sliding_window or concurrency."`
 	Rate     throttle.Rate  `placeholder:"RATE" help:"Rate, such as 10/s, 2000/day or 1/2s."`
 	Capacity *int           `placeholder:"N" help:"Largest number of permits at once."`
@@ -151,9 +127,7 @@ type limitsSet struct {
 	Apps     *[]string      `placeholder:"NAME,…" help:"The only apps that may use the limit."`
 	Lease    *time.Duration `placeholder:"DURATION" help:"How long a permit of a concurrency limit outlives a crashed worker."`
 	MaxBlock *time.Duration `placeholder:"DURATION" help:"Longest time that an upstream's answer can block a key, such as 1h (default: a day, or the period if that is longer)."`
-	Key      *string        `placeholder:"KEY" help:"Change only this key: --rate, --capacity or both."`
 	Yes      bool           `help:"Confirm, if waiting jobs could then never run."`
-	confirming
 }
 
 func (limitsSet) Help() string {
@@ -162,16 +136,12 @@ func (limitsSet) Help() string {
 --key overrides the rate or capacity of one key, at once, until "worker limits unset". Permits that were taken stay taken. For a fixed_window an override has another count in the same period.`
 }
 
-func (c *limitsSet) Run(ctx context.Context, q *inspect.Queues, g *cli.Globals, stdio cli.IO) error {
-	if c.Capacity != nil && *c.Capacity < 1 {
+func (c *limitsSet) Run(ctx context.Context, conn *connection, q *inspect.Queues, stdio cli.IO) error {
+	switch {
+	case c.Capacity != nil && *c.Capacity < 1:
 		return cli.Usagef("--capacity %d: want at least 1; use \"worker limits pause %s\" to grant no permits", *c.Capacity, c.Name)
-	}
-	if c.Key != nil {
-		key, err := canonicalKey(g, c.Name, *c.Key)
-		if err != nil {
-			return err
-		}
-		return c.setKey(ctx, q, key, stdio)
+	case c.Key != nil:
+		return c.setKey(ctx, conn.conf, q, stdio)
 	}
 	was, err := q.ReadLimit(ctx, c.Name)
 	isNew := errors.Is(err, throttle.ErrNoLimit)
@@ -188,23 +158,25 @@ func (c *limitsSet) Run(ctx context.Context, q *inspect.Queues, g *cli.Globals, 
 			return err
 		}
 	}
-	did := confirmation{Done: "set", Limit: limit.Name, Definition: limit.String()}
-	return c.confirm(stdio.Out, did, fmt.Sprintf("%s  %s", limit.Name, limit), usageUnlessDown(q.SetLimit(ctx, limit)))
+	return confirm(stdio, usageUnlessDown(q.SetLimit(ctx, limit)), "%s  %s", limit.Name, limit)
 }
 
-func (c *limitsSet) setKey(ctx context.Context, q *inspect.Queues, key string, stdio cli.IO) error {
+func (c *limitsSet) setKey(ctx context.Context, conf *config.Config, q *inspect.Queues, stdio cli.IO) error {
 	if c.Kind != "" || c.Margin != nil || c.Zone != nil || c.Apps != nil || c.Lease != nil || c.MaxBlock != nil {
 		return cli.Usagef("a key can override only the rate and the capacity: want --rate or --capacity with --key")
 	}
 	o := throttle.Override{Rate: c.Rate}
 	assign(&o.Capacity, c.Capacity)
+	key, err := conf.Tasks.Key(c.Name, *c.Key)
+	if err != nil {
+		return usageUnlessDown(err)
+	}
 	if !c.Yes {
 		if err := confirmed(q.KeyChangeImpact(ctx, c.Name, key, o)); err != nil {
 			return err
 		}
 	}
-	did := confirmation{Done: "set", Limit: c.Name, Key: key, Definition: o.String()}
-	return c.confirm(stdio.Out, did, fmt.Sprintf("%s of %s  %s", c.Name, display.Key(key), o), usageUnlessDown(q.SetKey(ctx, c.Name, key, o)))
+	return confirm(stdio, usageUnlessDown(q.SetKey(ctx, c.Name, key, o)), "%s of %s  %s", c.Name, display.Key(key), o)
 }
 
 // confirmed returns an error if a change has an impact on waiting jobs: the user must add --yes.

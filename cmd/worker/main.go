@@ -3,6 +3,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/alecthomas/kong"
 
@@ -18,8 +19,8 @@ The exit code is 2 for a mistake in the arguments or the config, and 1 for any o
 type commands struct {
 	cli.Globals
 	Run       runCommand       `cmd:"" help:"Run jobs until a signal."`
+	Demo      demoCommand      `cmd:"" help:"Watch jobs obey a limit: 100 calls to an API that allows 20 a second."`
 	Limits    limitsCommand    `cmd:"" help:"List, show and change limits."`
-	Waiting   waitingCommand   `cmd:"" help:"List the limits that jobs wait for."`
 	Job       jobCommand       `cmd:"" help:"Show everything about one job: its state, position, last error and result."`
 	Results   resultsCommand   `cmd:"" help:"List job results, write them to files, or follow them."`
 	Jobs      jobsCommand      `cmd:"" help:"List jobs; run, cancel, archive and delete them."`
@@ -30,14 +31,23 @@ type commands struct {
 	Throttle  throttleCommand  `cmd:"" help:"Take permits of a limit given by the arguments, like redis-cell's CL.THROTTLE."`
 
 	Health healthCommand `cmd:"" help:"Check a worker's health endpoint."`
+	API    apiCommand    `cmd:"" help:"Serve a rate-limited API to try limits against. It answers 429 above its rate."`
 
 	Version cli.VersionFlag `help:"Print the version."`
 }
 
 func execute(ctx context.Context, args []string, stdio cli.IO) int {
-	c := commands{Jobs: newJobsCommand()}
+	c := commands{Jobs: newJobsCommand(), Limits: newLimitsCommand(), Schedules: newSchedulesCommand()}
 	conn := &connection{globals: &c.Globals, stderr: stdio.Err}
 	defer conn.close()
 	return cli.Main(ctx, "worker", manual, &c, &c.Globals, args, stdio, kong.Bind(conn),
 		kong.BindToProvider(conn.queues), kong.BindToProvider(conn.schedules))
+}
+
+// confirm prints what a command did. If there is an error, it returns the error instead.
+func confirm(stdio cli.IO, err error, did string, args ...any) error {
+	if err == nil {
+		_, err = fmt.Fprintln(stdio.Out, cli.Line(fmt.Sprintf(did, args...)))
+	}
+	return err
 }

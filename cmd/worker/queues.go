@@ -44,30 +44,25 @@ func (c *queuesList) Run(ctx context.Context, q *inspect.Queues, stdio cli.IO) e
 		"QUEUE", "PENDING", "WAITING", "ACTIVE", "SCHEDULED", "RETRY", "COMPLETED", "ARCHIVED", "OLDEST", "PAUSED")
 }
 
-type ofQueue struct {
+type queuesPause struct {
 	Name string `arg:"" help:"Name of the queue."`
-	confirming
 }
-
-func (c ofQueue) done(stdio cli.IO, done string, err error) error {
-	return c.confirm(stdio.Out, confirmation{Done: done, Queue: c.Name}, done+" queue "+c.Name, err)
-}
-
-type queuesPause struct{ ofQueue }
 
 func (c *queuesPause) Run(ctx context.Context, q *inspect.Queues, stdio cli.IO) error {
-	return c.done(stdio, "paused", q.SetPaused(ctx, c.Name, true))
+	return confirm(stdio, q.SetPaused(ctx, c.Name, true), "paused queue %s", c.Name)
 }
 
-type queuesResume struct{ ofQueue }
+type queuesResume struct {
+	Name string `arg:"" help:"Name of the queue."`
+}
 
 func (c *queuesResume) Run(ctx context.Context, q *inspect.Queues, stdio cli.IO) error {
-	return c.done(stdio, "resumed", q.SetPaused(ctx, c.Name, false))
+	return confirm(stdio, q.SetPaused(ctx, c.Name, false), "resumed queue %s", c.Name)
 }
 
 type queuesDelete struct {
-	ofQueue
-	Force bool `help:"Delete its jobs, too."`
+	Name  string `arg:"" help:"Name of the queue."`
+	Force bool   `help:"Delete its jobs, too."`
 }
 
 func (c *queuesDelete) Run(ctx context.Context, q *inspect.Queues, stdio cli.IO) error {
@@ -82,6 +77,5 @@ func (c *queuesDelete) Run(ctx context.Context, q *inspect.Queues, stdio cli.IO)
 	if err != nil && n > 0 {
 		return errors.Join(fmt.Errorf("deleted %s of queue %s", display.Count(n, "job"), c.Name), err)
 	}
-	did := confirmation{Done: inspect.Delete.Done, Queue: c.Name, Jobs: &n}
-	return c.confirm(stdio.Out, did, fmt.Sprintf("deleted queue %s, and %s", c.Name, display.Count(n, "job")), err)
+	return confirm(stdio, err, "deleted queue %s, and %s", c.Name, display.Count(n, "job"))
 }

@@ -8,6 +8,8 @@ import (
 	"io"
 	"log/slog"
 	"maps"
+	"net"
+	"net/netip"
 	"os"
 	"slices"
 	"strings"
@@ -20,7 +22,7 @@ import (
 
 type runCommand struct {
 	Listen string `placeholder:"ADDR" help:"Serve the live page, /metrics, /healthz and /readyz at this address, instead of the config's listen. An address without a host, such as :9090, listens on localhost; 0.0.0.0:9090 is open to other machines."`
-	pageFlags
+	pageToken
 	Check   bool `help:"Only check the config and the connection to Redis, and print what would run."`
 	LogJobs bool `env:"HEADGATE_LOG_JOBS" help:"Log each finished attempt at level info: the job, its outcome, duration, denials and waiting time."`
 	cli.LogFlags
@@ -179,42 +181,24 @@ func (f pageToken) over(p config.Page) config.Page {
 	return p
 }
 
-type pageFlags struct {
-	pageToken
-	PageReadOnly bool   `help:"The page cannot change anything."`
-	TLSCert      string `name:"tls-cert" placeholder:"FILE" help:"Certificate in PEM, with --tls-key: serve --listen over https. Changed files are reloaded."`
-	TLSKey       string `name:"tls-key" placeholder:"FILE" help:"The certificate's key in PEM."`
-}
-
-func (f pageFlags) over(p config.Page) config.Page {
-	p = f.pageToken.over(p)
-	p.TLSCert, p.TLSKey = cmp.Or(f.TLSCert, p.TLSCert), cmp.Or(f.TLSKey, p.TLSKey)
-	p.ReadOnly = p.ReadOnly || f.PageReadOnly
-	return p
-}
-
-var pageFlag = map[string]string{"token": "page-token", "tls_cert": "tls-cert", "tls_key": "tls-key"}
-
 // checkPage refuses to serve the page to other machines without authentication.
-func checkPage(addr string, p config.Page) error {
-	var wrong error
-	p.Check(func(field, problem string) { // the config has been checked, so the mistake is in a flag
-		wrong = cmp.Or(wrong, error(cli.Usagef("--%s: %s", pageFlag[field], problem)))
-	})
-	if wrong != nil {
-		return wrong
+func checkPage(listen string, p config.Page) error {
+	if err := p.Token.Validate(); err != nil { // the config has been checked, so the mistake is in the flag
+		return cli.Usagef("--page-token or HEADGATE_PAGE_TOKEN: %w", err)
 	}
-	if p.TLSCert != "" {
-		if _, err := worker.NewCertificate(p.TLSCert, p.TLSKey); err != nil {
-			return err
-		}
-	}
-	address, err := config.ListenAddress(addr)
+	address, err := config.ListenAddress(listen)
 	if err != nil {
 		return cli.Usagef("--listen %w", err)
 	}
-	if address == "" || p.Token != "" || worker.OfThisMachine(address) {
+	if address == "" || p.Token != "" || ofThisMachine(address) {
 		return nil
 	}
-	return cli.Usagef("--listen %s: other machines can reach the page there: want a page.token (or HEADGATE_PAGE_TOKEN), or an address such as localhost:8080", addr)
+	return cli.Usagef("--listen %s: other machines can reach the page there: want a page.token (or HEADGATE_PAGE_TOKEN), or an address such as localhost:8080", listen)
+}
+
+// ofThisMachine reports whether only this machine can reach an address HOST:PORT.
+func ofThisMachine(address string) bool {
+	host, _, _ := net.SplitHostPort(address)
+	ip, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && ip.Unmap().IsLoopback()
 }

@@ -36,8 +36,8 @@ func TestRun_PortInUse(t *testing.T) {
 
 func TestRun_ShortPageSecrets(t *testing.T) {
 	for flags, want := range map[pageToken]string{
-		{PageToken: "1234567"}:  "--page-token: want at least 8 characters",
-		{PageToken: "äöüä"}:     "--page-token: want at least 8 characters",
+		{PageToken: "1234567"}:  "--page-token or HEADGATE_PAGE_TOKEN: want at least 8 characters",
+		{PageToken: "äöüä"}:     "--page-token or HEADGATE_PAGE_TOKEN: want at least 8 characters",
 		{PageToken: "12345678"}: "",
 	} {
 		got := ""

@@ -13,11 +13,18 @@ import (
 )
 
 type schedulesCommand struct {
-	List   schedulesList   `cmd:"" help:"List schedules with their last and next ticks."`
-	Next   schedulesNext   `cmd:"" help:"List the next ticks of all schedules, in their zones and in local time."`
-	Run    schedulesRun    `cmd:"" help:"Enqueue a schedule's job now, in addition to its ticks."`
-	Pause  schedulesPause  `cmd:"" help:"Pause a schedule until it is resumed."`
-	Resume schedulesResume `cmd:"" help:"Resume a paused schedule. The ticks during the pause are skipped."`
+	List   schedulesList  `cmd:"" help:"List schedules with their last and next ticks."`
+	Next   schedulesNext  `cmd:"" help:"List the next ticks of all schedules, in their zones and in local time."`
+	Run    schedulesRun   `cmd:"" help:"Enqueue a schedule's job now, in addition to its ticks."`
+	Pause  schedulesPause `cmd:"" help:"Pause a schedule until it is resumed."`
+	Resume schedulesPause `cmd:"" help:"Resume a paused schedule. The ticks during the pause are skipped."`
+}
+
+func newSchedulesCommand() schedulesCommand {
+	return schedulesCommand{
+		Pause:  schedulesPause{done: "paused", do: (*cron.Runner).Pause},
+		Resume: schedulesPause{done: "resumed", do: (*cron.Runner).Resume},
+	}
 }
 
 type schedulesList struct {
@@ -83,32 +90,24 @@ const noSchedules = `The config has no schedules. An example:
 schedules:
   nightly: {cron: "30 2 * * *", zone: Europe/London, task: "http:request", payload: {url: "https://example.com/"}}`
 
-type oneSchedule struct {
+type schedulesRun struct {
 	Name string `arg:"" help:"Name of the schedule."`
-	confirming
 }
-
-func (c *oneSchedule) done(stdio cli.IO, done string, err error) error {
-	return c.confirm(stdio.Out, confirmation{Done: done, Schedule: c.Name}, done+" "+c.Name, err)
-}
-
-type schedulesRun struct{ oneSchedule }
 
 func (c *schedulesRun) Run(ctx context.Context, runner *cron.Runner, stdio cli.IO) error {
 	id, err := runner.Trigger(ctx, c.Name)
-	return c.confirm(stdio.Out, confirmation{Done: "run", Schedule: c.Name, Job: id}, "enqueued "+id, err)
+	return confirm(stdio, err, "enqueued %s", id)
 }
 
-type schedulesPause struct{ oneSchedule }
+type schedulesPause struct {
+	Name string `arg:"" help:"Name of the schedule."`
+
+	done string // for the confirmation
+	do   func(runner *cron.Runner, ctx context.Context, name string) error
+}
 
 func (c *schedulesPause) Run(ctx context.Context, runner *cron.Runner, stdio cli.IO) error {
-	return c.done(stdio, "paused", runner.Pause(ctx, c.Name))
-}
-
-type schedulesResume struct{ oneSchedule }
-
-func (c *schedulesResume) Run(ctx context.Context, runner *cron.Runner, stdio cli.IO) error {
-	return c.done(stdio, "resumed", runner.Resume(ctx, c.Name))
+	return confirm(stdio, c.do(runner, ctx, c.Name), "%s %s", c.done, c.Name)
 }
 
 type schedulesNext struct {

@@ -11,7 +11,6 @@ import (
 	"os/signal"
 	"os/user"
 	"reflect"
-	"slices"
 	"strings"
 	"syscall"
 
@@ -61,43 +60,23 @@ func Main(ctx context.Context, name, about string, grammar any, globals *Globals
 	if err != nil {
 		return report(stdio.Err, name, err)
 	}
-	fail := func(err error) int { return report(stdio.Err, name, err, variables(parser, args)...) }
 	command, err := parser.Parse(args)
 	if err == nil {
 		err = globals.check()
 	}
 	if err != nil {
-		return fail(err)
+		return report(stdio.Err, name, err)
 	}
 	defer beginTraces(ctx, name, stdio.Err)()
 	err = command.Run()
 	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
 		err = errors.New("interrupted")
 	}
-	return fail(err)
+	return report(stdio.Err, name, err)
 }
 
-// variable is an environment variable whose value a flag has.
-type variable struct{ flag, name string }
-
-// variables returns the environment variables that set flags which the arguments lack.
-func variables(parser *kong.Kong, args []string) (set []variable) {
-	_ = kong.Visit(parser.Model, func(node kong.Visitable, next kong.Next) error {
-		if flag, ok := node.(*kong.Flag); ok && len(flag.Envs) > 0 && os.Getenv(flag.Envs[0]) != "" {
-			v := variable{"--" + flag.Name, flag.Envs[0]}
-			given := func(arg string) bool { return arg == v.flag || strings.HasPrefix(arg, v.flag+"=") }
-			if !slices.ContainsFunc(args, given) {
-				set = append(set, v)
-			}
-		}
-		return next(nil)
-	})
-	return set
-}
-
-// report prints an error, and returns the exit code. If an environment variable set the flag with
-// which the error begins, report prints the name of the variable instead of the flag.
-func report(stderr io.Writer, name string, err error, set ...variable) int {
+// report prints an error, and returns the exit code.
+func report(stderr io.Writer, name string, err error) int {
 	if err == nil {
 		return 0
 	}
@@ -105,11 +84,6 @@ func report(stderr io.Writer, name string, err error, set ...variable) int {
 		return int(code)
 	}
 	for line := range strings.SplitSeq(err.Error(), "\n") {
-		for _, v := range set {
-			if rest, ok := strings.CutPrefix(line, v.flag); ok && (strings.HasPrefix(rest, ":") || strings.HasPrefix(rest, " ")) {
-				line = v.name + rest
-			}
-		}
 		fmt.Fprintf(stderr, "%s: %s\n", name, Line(line))
 	}
 	if text := hint(name, err); text != "" {
@@ -182,10 +156,10 @@ func (g *Globals) Load() (*config.Config, error) {
 	}
 	if g.Redis != "" {
 		if c.Redis, err = config.ParseRedisURL(g.Redis); err != nil {
-			return nil, Usagef("--redis: %w", err)
+			return nil, Usagef("--redis or HEADGATE_REDIS: %w", err)
 		}
 		if err := c.Redis.UseTLS(c.RedisTLS); err != nil {
-			return nil, Usagef("--redis: %w, as the config has redis_tls", err)
+			return nil, Usagef("--redis or HEADGATE_REDIS: %w, as the config has redis_tls", err)
 		}
 	}
 	if c.Redis.IsZero() && c.RedisTLS != (config.TLS{}) {

@@ -222,33 +222,3 @@ func IsTerminal(w io.Writer) bool {
 	stat, err := file.Stat()
 	return err == nil && stat.Mode()&os.ModeCharDevice != 0
 }
-
-// Progress is a line on a terminal that changes, and nothing elsewhere. It is not safe for concurrent
-// use.
-type Progress struct {
-	out   io.Writer // nil without a terminal
-	drawn time.Time
-}
-
-// NewProgress returns a line. The caller must call Clear.
-func NewProgress(w io.Writer) *Progress {
-	if IsTerminal(w) {
-		return &Progress{out: w}
-	}
-	return &Progress{}
-}
-
-// Show replaces the line, at most ten times a second.
-func (p *Progress) Show(format string, args ...any) {
-	if now := time.Now(); p.out != nil && now.Sub(p.drawn) >= 100*time.Millisecond {
-		p.drawn = now
-		fmt.Fprintf(p.out, "\r\x1b[K"+format, args...)
-	}
-}
-
-// Clear removes the line.
-func (p *Progress) Clear() {
-	if p.out != nil {
-		fmt.Fprint(p.out, "\r\x1b[K")
-	}
-}

@@ -65,6 +65,8 @@ type Config struct {
 	Schedules Schedules `yaml:"schedules"`
 	// Sharded are the sharded queues with their limits.
 	Sharded shard.Queues
+	// Sections are the texts of the file's fields, by name.
+	Sections map[string]string
 	// MachineErrors are errors about folders, files and secrets that are missing on this machine.
 	// Commands that run jobs fail with them. Commands that only enqueue jobs ignore them.
 	MachineErrors Errors
@@ -135,11 +137,24 @@ func Parse(name string, data []byte) (*Config, error) {
 		})
 		return nil, d.errs
 	}
-	doc.Config.MachineErrors = d.machineErrs
+	doc.Config.MachineErrors, doc.Config.Sections = d.machineErrs, d.sections
 	if len(d.at) == 0 {
 		doc.Config.DefaultReason = name + " is empty"
 	}
 	return &doc.Config, nil
+}
+
+// NeedsRestart returns the fields that differ and that a running worker cannot change.
+func (c *Config) NeedsRestart(next *Config) (fields []string) {
+	all := map[string]string{}
+	maps.Copy(all, c.Sections)
+	maps.Copy(all, next.Sections)
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		if c.Sections[name] != next.Sections[name] && name != "limits" && name != "tasks" && name != "schedules" {
+			fields = append(fields, name)
+		}
+	}
+	return fields
 }
 
 func (d *decoder) checkWorker(c *Config) {

@@ -92,7 +92,7 @@ func TestFull(t *testing.T) {
 		Queues: Queues{"default": {Weight: 1}, "critical": {Weight: 6}},
 		Page: Page{
 			Token: "swordfish-and-chips", ReadOnly: true,
-			HTTPS: true, OpenMetrics: true, TLSCert: "page.crt", TLSKey: "page.key",
+			HTTPS: true, OpenMetrics: true,
 			Redact: []string{"iban", "x-*-key"},
 		},
 		Limits: []throttle.Limit{
@@ -110,7 +110,7 @@ func TestFull(t *testing.T) {
 			{Name: "slots", Kind: throttle.Concurrency, Capacity: 4, Lease: 10 * time.Second, MaxBlock: time.Hour},
 		},
 	}
-	if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(Config{}, "Redis", "Tasks", "HTTP", "Schedules"), cmpopts.IgnoreFields(Queue{}, "ShardBy")); diff != "" {
+	if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(Config{}, "Redis", "Tasks", "HTTP", "Schedules", "Sections"), cmpopts.IgnoreFields(Queue{}, "ShardBy")); diff != "" {
 		t.Error(diff)
 	}
 	if url := got.Redis.String(); url != "rediss://redis.example.com:6380/2" {
@@ -206,6 +206,36 @@ func TestEntries(t *testing.T) {
 	}
 }
 
+func TestConfig_NeedsRestart(t *testing.T) {
+	const text = `
+redis: rediss://:secret@h/1?pool_size=5
+commands: {a: {run: [ls, -l, "${host(payload.url)}"], timeout: 1m, env: {A: "1 B:2"}}}
+crawl: {include: [^a, ^b]}
+limits: {api: {kind: funnel, rate: 1/s}}
+tasks:
+  exec:a: {priority: payload.p}
+`
+	for _, tt := range []struct{ from, to, fields string }{
+		{"", "", "[]"},
+		{"\ncrawl", "\n\n# a comment\ncrawl", "[]"},
+		{"payload.p", "payload.q", "[]"},
+		{"1/s", "2/s", "[]"},
+		{"1m", "2m", "[commands]"},
+		{`"1 B:2"`, `"1", B: "2"`, "[commands]"},
+		{"secret", "other", "[redis]"},
+		{"crawl: {include: [^a, ^b]}", "concurrency: 3\nqueues: {q: 1}", "[concurrency crawl queues]"},
+	} {
+		old, err := Parse("f", []byte(text))
+		next, other := Parse("f", []byte(strings.Replace(text, tt.from, tt.to, 1)))
+		if err != nil || other != nil {
+			t.Fatal(err, other)
+		}
+		if got := fmt.Sprint(old.NeedsRestart(next)); got != tt.fields {
+			t.Errorf("%s instead of %s needs a restart for %s, want %s", tt.to, tt.from, got, tt.fields)
+		}
+	}
+}
+
 func TestParse_EmptyFile(t *testing.T) {
 	same := cmp.AllowUnexported(Redis{})
 	for text, absent := range map[string]string{
@@ -217,14 +247,14 @@ func TestParse_EmptyFile(t *testing.T) {
 		want := Default()
 		want.DefaultReason = absent
 		c, err := Parse("headgate.yaml", []byte(text))
-		if diff := cmp.Diff(want, c, same, cmpopts.IgnoreFields(Queue{}, "ShardBy")); diff != "" || err != nil {
+		if diff := cmp.Diff(want, c, same, cmpopts.IgnoreFields(Queue{}, "ShardBy"), cmpopts.IgnoreFields(Config{}, "Sections")); diff != "" || err != nil {
 			t.Errorf("%q: %v\n%s", text, err, diff)
 		}
 	}
 	want, missing := Default(), filepath.Join(t.TempDir(), "missing.yaml")
 	want.DefaultReason = "there is no " + missing
 	c, err := Load(missing)
-	if diff := cmp.Diff(want, c, same, cmpopts.IgnoreFields(Queue{}, "ShardBy")); diff != "" || err != nil {
+	if diff := cmp.Diff(want, c, same, cmpopts.IgnoreFields(Queue{}, "ShardBy"), cmpopts.IgnoreFields(Config{}, "Sections")); diff != "" || err != nil {
 		t.Errorf("a missing file: %v\n%s", err, diff)
 	}
 	if _, err := Load(t.TempDir()); err == nil {

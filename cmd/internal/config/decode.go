@@ -33,11 +33,12 @@ type decoder struct {
 	meant map[string]bool            // paths of fields that unknown fields probably meant; they are not reported as missing
 	errs  Errors
 
-	machineErrs Errors // see Config.MachineErrors
+	sections    map[string]string // see Config.Sections
+	machineErrs Errors            // see Config.MachineErrors
 }
 
 func newDecoder(file string) *decoder {
-	return &decoder{file: file, at: map[string]*token.Position{}, bad: map[string]bool{}, meant: map[string]bool{}}
+	return &decoder{file: file, at: map[string]*token.Position{}, bad: map[string]bool{}, meant: map[string]bool{}, sections: map[string]string{}}
 }
 
 func (d *decoder) decode(data []byte, to any) {
@@ -185,6 +186,8 @@ var removed = map[string]string{
 	"CrawlHandler.dir": "crawls write no WARC files any more; save_dir is the folder for the bodies of pages",
 	"Page.password":    "want a token, or a proxy that signs users in",
 	"Page.user":        "want a token, or a proxy that signs users in",
+	"Page.tls_cert":    "want a proxy that serves https, and page.https",
+	"Page.tls_key":     "want a proxy that serves https, and page.https",
 	"TLS.min_version":  "Go's default, 1.2, is in force",
 	"Task.blocks":      "it is block_on_429 now",
 	"Task.fair":        "it is fairness_key now",
@@ -205,6 +208,9 @@ func (d *decoder) structure(path string, node ast.Node, to reflect.Value) {
 			d.meant[join(path, meant)] = true
 			d.errorAt(key, path, "unknown field %q: %s", name, hint)
 			return
+		}
+		if path == "" {
+			d.sections[name] = value.String()
 		}
 		d.value(join(path, name), value, to.FieldByIndex(index))
 	})

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"strconv"
@@ -18,10 +19,6 @@ type Page struct {
 	Token Secret `yaml:"token"`
 	// HTTPS means that browsers connect by https, through a proxy in front of the page.
 	HTTPS bool `yaml:"https"`
-	// TLSCert is a PEM file with the certificate, for a worker that serves https itself.
-	TLSCert string `yaml:"tls_cert"`
-	// TLSKey is a PEM file with the certificate's key.
-	TLSKey string `yaml:"tls_key"`
 	// OpenMetrics lets everybody read /metrics and /readyz.
 	OpenMetrics bool `yaml:"open_metrics"`
 	// ReadOnly disables all actions that change something.
@@ -45,37 +42,25 @@ func (s *Secret) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// resolve replaces a reference by its value. Errors go to Config.MachineErrors.
-func (d *decoder) resolve(path string, s *Secret) {
-	value, err := tasks.Secret(string(*s))
-	d.machine(err == nil, path, "%v", err)
-	if err == nil {
-		*s = Secret(value)
+// Validate reports a secret that can be guessed, without showing it.
+func (s Secret) Validate() error {
+	if s != "" && utf8.RuneCountInString(string(s)) < 8 {
+		return errors.New("want at least 8 characters")
 	}
-}
-
-// minToken is the least number of characters of a token.
-const minToken = 8
-
-// Check reports invalid fields. It shows no secret.
-func (p Page) Check(report func(field, problem string)) {
-	if p.Token != "" && utf8.RuneCountInString(string(p.Token)) < minToken {
-		report("token", fmt.Sprintf("want at least %d characters", minToken))
-	}
-	if p.TLSCert != "" && p.TLSKey == "" {
-		report("tls_cert", fmt.Sprintf("%q: want a tls_key beside it", p.TLSCert))
-	}
-	if p.TLSKey != "" && p.TLSCert == "" {
-		report("tls_key", fmt.Sprintf("%q: want a tls_cert beside it", p.TLSKey))
-	}
+	return nil
 }
 
 func (d *decoder) checkPage(p *Page) {
-	p.Check(func(field, problem string) { d.errorf("page."+field, "%s", problem) })
+	if err := p.Token.Validate(); err != nil {
+		d.errorf("page.token", "%v", err)
+	}
 	for i, name := range p.Redact {
 		d.want(name != "" && !strings.ContainsAny(name, "[]\\\n"), indexed("page.redact", i), "%q: want the name of a field or header, where * stands for any text", name)
 	}
-	d.resolve("page.token", &p.Token)
+	value, err := tasks.Secret(string(p.Token))
+	if d.machine(err == nil, "page.token", "%v", err); err == nil {
+		p.Token = Secret(value)
+	}
 }
 
 // ListenAddress adds this machine's address to a port alone. An empty text stays empty.

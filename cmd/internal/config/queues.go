@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 
@@ -62,81 +63,79 @@ func (d *decoder) checkQueues(queues Queues) {
 }
 
 // checkShards finds the limits of sharded queues: those that tasks use with the shard key, and
-// those to divide. It reports a limit that would count in two places.
+// those to divide. It reports a limit that would count in two places, and a task that needs limits
+// of two places.
 func (d *decoder) checkShards(c *Config) {
-	homes := map[string]string{}
+	var homes []shard.Queue
 	for _, name := range slices.Sorted(maps.Keys(c.Queues)) {
-		q, path := c.Queues[name], join("queues", name)
+		q := c.Queues[name]
 		if q.Shards == 0 {
 			continue
 		}
 		home := shard.Queue{Name: name, Count: min(q.Shards, shard.MaxCount)}
 		for _, l := range c.Limits {
-			keys := c.Tasks.KeysOf(l.Name)
-			if q.ShardBy.IsZero() || !slices.Contains(keys, q.ShardBy.String()) || slices.Contains(q.Divide, l.Name) {
-				continue
+			if !q.ShardBy.IsZero() && slices.Contains(c.Tasks.KeysOf(l.Name), q.ShardBy.String()) && !slices.Contains(q.Divide, l.Name) {
+				home.ByKey = append(home.ByKey, l.Name)
 			}
-			if slices.ContainsFunc(keys, func(key string) bool { return key != q.ShardBy.String() }) {
-				d.errorf(path+".shard_by", "limit %s has this key in some tasks, and another one in others: want one key, or divide: [%s]", l.Name, l.Name)
-			}
-			home.ByKey = append(home.ByKey, l.Name)
 		}
 		for i, limit := range q.Divide {
-			at := indexed(path+".divide", i)
-			n := slices.IndexFunc(c.Limits, func(l throttle.Limit) bool { return l.Name == limit })
-			if n < 0 {
-				d.checkReference(at, "limit", limit, namesOf(c.Limits))
-				continue
+			if d.checkDivided(indexed(join("queues", name)+".divide", i), limit, home, c) {
+				home.Divided = append(home.Divided, limit)
 			}
-			if _, err := (shard.Shard{Queue: name, Count: home.Count}).Divide(c.Limits[n]); err != nil && c.Limits[n].Validate() == nil {
-				for _, e := range joined[*throttle.FieldError](err) {
-					d.errorf(join("limits", limit)+"."+e.Field, "%s: %s", e.Value, e.Want)
-				}
-			}
-			for _, need := range c.Tasks.needsOf(limit) {
-				if cost, constant := need.Cost.Constant(); constant && c.Limits[n].MaxCost() >= home.Count && cost > c.Limits[n].MaxCost()/home.Count {
-					d.errorf(at, "a task takes %d permits of limit %s at once, and a shard has %d: no job could ever run", cost, limit, c.Limits[n].MaxCost()/home.Count)
-				}
-			}
-			home.Divided = append(home.Divided, limit)
 		}
-		for _, limit := range slices.Concat(home.ByKey, home.Divided) {
-			if other := homes[limit]; other != "" {
-				d.errorf(path, "limit %s would count twice, here and in queue %s: want a limit of another name for one of them", limit, other)
-			}
-			homes[limit] = name
-		}
-		if c.Sharded == nil {
-			c.Sharded = shard.Queues{}
-		}
-		c.Sharded[name] = home
+		homes = append(homes, home)
 	}
-	d.checkHomes(c.Tasks, homes)
+	if homes == nil {
+		return
+	}
+	var err error
+	if c.Sharded, err = shard.NewQueues(homes...); err != nil {
+		d.errorf("queues", "%v", err)
+	}
 	for _, name := range slices.Sorted(maps.Keys(c.Queues)) {
 		if queue := c.Sharded.QueueOf(name); queue != name {
 			d.errorf(join("queues", name), "it is a shard of queue %s: want another name", queue)
 		}
 	}
-}
-
-// checkHomes reports a task that needs limits of two sharded queues, or both limits of a sharded
-// queue and limits outside of its shards: no job could use all of them. homes has the sharded queue
-// of a limit.
-func (d *decoder) checkHomes(tasks Tasks, homes map[string]string) {
-	for _, name := range slices.Sorted(maps.Keys(tasks)) {
-		for i, n := range tasks[name].Limits {
-			first := tasks[name].Limits[0].Limit
-			queue, other := homes[first], homes[n.Limit]
-			if queue == other || n.Limit == "" {
-				continue
+	for _, name := range slices.Sorted(maps.Keys(c.Tasks)) {
+		queue := ""
+		for _, n := range c.Tasks[name].Limits {
+			home, _ := c.Sharded.Home(n.Limit)
+			queue = cmp.Or(queue, home.Name)
+		}
+		for i, n := range c.Tasks[name].Limits {
+			at := indexed(join("tasks", name)+".limits", i)
+			home, divided := c.Sharded.Home(n.Limit)
+			if by := c.Queues[home.Name].ShardBy.String(); home.Name != "" && !divided && n.Key.String() != by {
+				d.errorf(at, "limit %s counts by the shard key of queue %s in other tasks: want key: %s, or divide: [%s] in queues.%s", n.Limit, home.Name, by, n.Limit, home.Name)
+			} else if err := c.Sharded.Check(queue, shard.Shard{}, []throttle.Need{{Limit: n.Limit, Key: by}}); err != nil {
+				d.errorf(at, "%v", err)
 			}
-			sharded, missing := first, n.Limit
-			if queue == "" {
-				queue, sharded, missing = other, n.Limit, first
-			}
-			d.errorf(indexed(join("tasks", name)+".limits", i), "limit %s counts in the shards of queue %s, and limit %s does not: want divide: [%s] in queues.%s", sharded, queue, missing, missing, queue)
 		}
 	}
+}
+
+// checkDivided reports a limit that cannot be divided among the shards of a queue. It returns
+// whether there is such a limit.
+func (d *decoder) checkDivided(at, name string, home shard.Queue, c *Config) bool {
+	i := slices.IndexFunc(c.Limits, func(l throttle.Limit) bool { return l.Name == name })
+	if i < 0 {
+		d.checkReference(at, "limit", name, namesOf(c.Limits))
+		return false
+	}
+	limit := c.Limits[i]
+	if _, err := (shard.Shard{Queue: home.Name, Count: home.Count}).Divide(limit); err != nil && limit.Validate() == nil {
+		for _, e := range joined[*throttle.FieldError](err) {
+			d.errorf(join("limits", name)+"."+e.Field, "%s: %s", e.Value, e.Want)
+		}
+	}
+	part := limit.MaxCost() / home.Count
+	for _, need := range c.Tasks.needsOf(name) {
+		if cost, constant := need.Cost.Constant(); constant && part > 0 && cost > part {
+			d.errorf(at, "a task takes %d permits of limit %s at once, and a shard has %d: no job could ever run", cost, name, part)
+		}
+	}
+	return true
 }
 
 func namesOf(limits []throttle.Limit) (names []string) {

@@ -57,9 +57,9 @@ func TestShards_Errors(t *testing.T) {
 		{"rate: 1000/s", "rate: 15/s", "limits.all.rate: 15/s: want at least 16/s, one for each of the 16 shards of queue crawl"},
 		{"divide: [all]", "divide: [all, api]", "limits.api.rate: 5/s: want at least 16/s, one for each of the 16 shards of queue crawl"},
 		{"{limit: all}", "{limit: all, cost: 100}", "queues.crawl.divide[0]: a task takes 100 permits of limit all at once, and a shard has 62: no job could ever run"},
-		{", divide: [all]", "", "tasks.crawl:fetch.limits[1]: limit host counts in the shards of queue crawl, and limit all does not: want divide: [all] in queues.crawl"},
-		{"limits: [api]", "limits: [{limit: host, key: payload.user}]", "queues.crawl.shard_by: limit host has this key in some tasks, and another one in others: want one key, or divide: [host]"},
-		{"default: 1", "other: {shards: 2, divide: [all]}", "queues.other: limit all would count twice, here and in queue crawl: want a limit of another name for one of them"},
+		{", divide: [all]", "", "tasks.crawl:fetch.limits[1]: limit all is not one of queue crawl: add it to the queue's divided limits"},
+		{"limits: [api]", "limits: [{limit: host, key: payload.user}]", "tasks.http:request.limits[0]: limit host counts by the shard key of queue crawl in other tasks: want key: host(payload.url), or divide: [host] in queues.crawl"},
+		{"default: 1", "other: {shards: 2, divide: [all]}", "queues: shards of queue other: limit all: queue crawl uses it already; want another limit"},
 		{"default: 1", "crawl.3: 1", "queues.\"crawl.3\": it is a shard of queue crawl: want another name"},
 	} {
 		text := strings.Replace(sharded, test.old, test.new, 1)

@@ -6,7 +6,6 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -49,7 +48,7 @@ func (w *Worker) watch(ctx context.Context) {
 
 // reload applies the config file's limits, rules and schedules. A file with errors, a missing file
 // and an empty file change nothing, because otherwise an accident would lift all limits.
-func (w *Worker) reload(ctx context.Context) { w.health.bad.Store(w.readAgain(ctx) != nil) }
+func (w *Worker) reload(ctx context.Context) { w.badFile.Store(w.readAgain(ctx) != nil) }
 
 // readAgain returns why the config was not applied.
 func (w *Worker) readAgain(ctx context.Context) error {
@@ -82,7 +81,7 @@ func (w *Worker) readAgain(ctx context.Context) error {
 	if text := impoliteWarning(next); text != "" {
 		w.log.Warn(text)
 	}
-	if fields := needRestart(w.started, next); len(fields) > 0 {
+	if fields := w.started.NeedsRestart(next); len(fields) > 0 {
 		w.log.Warn("a restart is needed for some changes", "fields", strings.Join(fields, ", "))
 	}
 	w.logRemoved(old, next)
@@ -98,32 +97,6 @@ func (w *Worker) describe() {
 	for _, recorder := range stats.RecordersOf(w.server) {
 		recorder.SetConfig(fmt.Sprintf("%s %x", filepath.Base(w.options.File), sum[:4]))
 	}
-}
-
-// needRestart lists the fields that differ and that a running worker cannot change.
-func needRestart(old, next *config.Config) (fields []string) {
-	was, is := reflect.ValueOf(*old), reflect.ValueOf(*next)
-	for i := range was.NumField() {
-		name, same := was.Type().Field(i).Tag.Get("yaml"), false
-		switch name {
-		case "", "tasks", "schedules":
-			same = true
-		case "queues": // compiled expressions cannot be compared, their texts can
-			same = fmt.Sprint(old.Queues) == fmt.Sprint(next.Queues)
-		case "commands": // for the same reason
-			same = maps.EqualFunc(old.Commands, next.Commands, func(a, b config.Command) bool {
-				same := fmt.Sprintf("%q", a.Run) == fmt.Sprintf("%q", b.Run)
-				a.Run, b.Run = nil, nil
-				return same && reflect.DeepEqual(a, b)
-			})
-		default:
-			same = reflect.DeepEqual(was.Field(i).Interface(), is.Field(i).Interface())
-		}
-		if !same {
-			fields = append(fields, name)
-		}
-	}
-	return fields
 }
 
 // logRemoved warns about limits that are no longer in the config file, because Redis keeps them.

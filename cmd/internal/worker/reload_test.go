@@ -8,7 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/hibiken/asynq"
 
 	"github.com/headgate/headgate/cmd/internal/config"
@@ -51,45 +50,5 @@ func TestReload_PartlyWrittenConfig(t *testing.T) {
 	mini.SetError("LOADING Redis is loading the dataset in memory")
 	if got := read("limits: {api: {kind: funnel, rate: 1/s}}"); !strings.Contains(got, "limits may have changed already") {
 		t.Error(got)
-	}
-}
-
-func TestNeedRestart(t *testing.T) {
-	old, next := config.Default(), config.Default()
-	next.Limits = []throttle.Limit{{Name: "new"}}
-	if got := needRestart(old, next); len(got) > 0 {
-		t.Errorf("a new limit needs a restart for %v", got)
-	}
-	next.Concurrency, next.Queues, next.Scope = 3, config.Queues{"q": {Weight: 1}}, "other"
-	if diff := cmp.Diff([]string{"scope", "concurrency", "queues"}, needRestart(old, next)); diff != "" {
-		t.Errorf("-want +got:\n%s", diff)
-	}
-	const text = `
-redis: rediss://:secret@h/1?pool_size=5
-commands: {a: {run: [ls, -l, "${host(payload.url)}"], timeout: 1m, env: {A: "1 B:2"}}}
-crawl: {include: [^a, ^b]}
-http: {proxy: http://p:1, tls: {ca: a.pem}, allow_private: [10.0.0.0/8]}
-tasks: {"exec:a": {priority: payload.p}}
-`
-	for _, tt := range []struct{ from, to, field string }{
-		{"", "", ""},
-		{"1m", "2m", "commands"},
-		{"url", "uri", "commands"},
-		{"secret", "other", "redis"},
-		{"a.pem", "b.pem", "http"},
-		{"payload.p", "payload.q", ""},
-		{`-l, "`, `"-l `, "commands"},
-		{`"1 B:2"`, `"1", B: "2"`, "commands"},
-		{"^b", "^c", "crawl"},
-		{"allow_private", "save_dir: d, allow_private", "http"},
-	} {
-		old, err := config.Parse("f", []byte(text))
-		next, other := config.Parse("f", []byte(strings.Replace(text, tt.from, tt.to, 1)))
-		if err != nil || other != nil {
-			t.Fatal(err, other)
-		}
-		if got := strings.Join(needRestart(old, next), ", "); got != tt.field {
-			t.Errorf("%s instead of %s needs a restart for %q, want %q", tt.to, tt.from, got, tt.field)
-		}
 	}
 }

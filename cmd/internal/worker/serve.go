@@ -3,14 +3,11 @@ package worker
 import (
 	"cmp"
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
-	"net/netip"
-	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -22,7 +19,6 @@ import (
 	"github.com/headgate/headgate/dashboards/metrics"
 	"github.com/headgate/headgate/dashboards/page"
 	"github.com/headgate/headgate/internal/redishealth"
-	"github.com/headgate/headgate/scheduler"
 )
 
 // maxScrapes bounds concurrent scrapes, because each reads from Redis.
@@ -30,23 +26,13 @@ const maxScrapes = 4
 
 // serveHTTP serves the page, metrics and health until end is called.
 func (w *Worker) serveHTTP(l net.Listener, who config.Page) (end func(), err error) {
-	url := "http://" + l.Addr().String()
-	if who.TLSCert != "" {
-		shown, err := NewCertificate(who.TLSCert, who.TLSKey)
-		if err != nil {
-			return nil, err
-		}
-		// Without HTTP/2 a client has one request at a time on a connection.
-		l = tls.NewListener(l, &tls.Config{GetCertificate: shown, NextProtos: []string{"http/1.1"}})
-		url = "https://" + l.Addr().String()
-	}
 	p, err := w.newPage(who)
 	if err != nil {
 		return nil, err
 	}
 	server := HTTPServer(newMux(w, p, who.OpenMetrics))
 	server.ErrorLog = slog.NewLogLogger(w.log.Handler(), slog.LevelWarn)
-	w.log.Info("listening", "address", url)
+	w.log.Info("listening", "address", "http://"+l.Addr().String())
 	go func() {
 		if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
 			w.log.Error("metrics and health are no longer served", "error", err)
@@ -66,7 +52,12 @@ func newMux(w *Worker, p *page.Page, open bool) *http.ServeMux {
 	scope := prometheus.Labels{"scope": w.config.Load().Scope}
 	prometheus.WrapRegistererWith(scope, registry).MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "headgate_config_applied", Help: "1 while the config file is in force, 0 if it has errors and the previous config stays in force.",
-	}, w.health.applied))
+	}, func() float64 {
+		if w.badFile.Load() {
+			return 0
+		}
+		return 1
+	}))
 	guard := p.Guard
 	if open {
 		guard = func(h http.Handler) http.Handler { return h }
@@ -77,12 +68,12 @@ func newMux(w *Worker, p *page.Page, open bool) *http.ServeMux {
 	mux.HandleFunc("GET /healthz", func(out http.ResponseWriter, _ *http.Request) { fmt.Fprintln(out, "ok") })
 	mux.Handle("GET /metrics", guard(http.TimeoutHandler(scrapes, answerTimeout, "")))
 	mux.Handle("GET /readyz", guard(http.HandlerFunc(func(out http.ResponseWriter, r *http.Request) {
-		if err := w.health.ready(r.Context(), w.server); err != nil {
+		if err := w.ready(r.Context()); err != nil {
 			http.Error(out, err.Error(), http.StatusServiceUnavailable)
 			return
 		}
 		fmt.Fprintln(out, "ok")
-		if text := *w.health.evicts.Load(); text != "" {
+		if text, _ := w.evicts.Load().(string); text != "" {
 			fmt.Fprintln(out, "but: "+text)
 		}
 	})))
@@ -103,34 +94,14 @@ func (w *Worker) newPage(p config.Page) (*page.Page, error) {
 	})
 }
 
-// health is the state of the config, and the warning about evictions.
-type health struct {
-	bad    atomic.Bool            // whether the config file has errors
-	evicts atomic.Pointer[string] // the eviction warning, or empty
-}
-
-func newHealth() *health {
-	h := &health{}
-	h.evicts.Store(new(""))
-	return h
-}
-
-// applied is 1 while the config file is in force.
-func (h *health) applied() float64 {
-	if h.bad.Load() {
-		return 0
-	}
-	return 1
-}
-
 // ready returns why the worker is not ready, in one line.
-func (h *health) ready(ctx context.Context, server *scheduler.Server) error {
+func (w *Worker) ready(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
-	if err := server.Ready(ctx); err != nil {
+	if err := w.server.Ready(ctx); err != nil {
 		return fmt.Errorf("cannot use Redis: %s: %w", redishealth.ProblemOf(err).Description(), err)
 	}
-	if h.bad.Load() {
+	if w.badFile.Load() {
 		return errors.New("the config file has errors and the previous config stays in force: see the log")
 	}
 	return nil
@@ -184,29 +155,4 @@ func CloseServer(server *http.Server) {
 	if server.Shutdown(ctx) != nil {
 		_ = server.Close()
 	}
-}
-
-// OfThisMachine reports whether only this machine can reach an address HOST:PORT.
-func OfThisMachine(address string) bool {
-	host, _, _ := net.SplitHostPort(address)
-	ip, err := netip.ParseAddr(host)
-	return host == "localhost" || err == nil && ip.Unmap().IsLoopback()
-}
-
-// NewCertificate reads the page's certificate from PEM files. get reads the files again for each
-// connection, because certificates are renewed while a worker runs. If the files cannot be read, as
-// while they are being written, get returns the last certificate.
-func NewCertificate(cert, key string) (get func(*tls.ClientHelloInfo) (*tls.Certificate, error), err error) {
-	first, err := tls.LoadX509KeyPair(cert, key)
-	if err != nil {
-		return nil, fmt.Errorf("the page's certificate %s and key %s: %w", cert, key, err)
-	}
-	var last atomic.Pointer[tls.Certificate]
-	last.Store(&first)
-	return func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
-		if pair, err := tls.LoadX509KeyPair(cert, key); err == nil {
-			last.Store(&pair)
-		}
-		return last.Load(), nil
-	}, nil
 }

@@ -20,7 +20,7 @@ import (
 func watchText(t *testing.T, path string) <-chan string {
 	t.Helper()
 	read := make(chan string, 100)
-	w := &Worker{log: slog.New(slog.DiscardHandler), health: newHealth()}
+	w := &Worker{log: slog.New(slog.DiscardHandler)}
 	w.options.File = path
 	w.options.Text, _ = os.ReadFile(path)
 	w.options.Load = func() (*config.Config, error) {

@@ -62,7 +62,8 @@ type Worker struct {
 	limiter  *waitdb.DB
 	cron     *cron.Runner
 	server   *scheduler.Server
-	health   *health
+	badFile  atomic.Bool  // whether the config file has errors
+	evicts   atomic.Value // string: the eviction warning, or empty
 	outages  *redishealth.OutageFilter
 	quiet    *slog.Logger // logs of an outage only its beginning and its end
 	hangup   chan os.Signal
@@ -79,7 +80,7 @@ func New(c *config.Config, o Options) (*Worker, error) {
 	if o.Notes == nil {
 		o.Notes = io.Discard
 	}
-	w := &Worker{options: o, started: c, log: o.Log, health: newHealth(), hangup: make(chan os.Signal, 1)}
+	w := &Worker{options: o, started: c, log: o.Log, hangup: make(chan os.Signal, 1)}
 	w.config.Store(c)
 	var err error
 	w.handlers, err = newHandlers(c)
@@ -127,6 +128,29 @@ func (w *Worker) Run(ctx context.Context) error {
 		return err
 	}
 	return w.serve(ctx)
+}
+
+// open connects to the Redis of the options, or of the config. end closes the connections, and stops
+// the embedded Redis if this worker runs it.
+func (w *Worker) open(ctx context.Context, r config.Redis) (end func(), err error) {
+	if w.redis = w.options.Redis; w.redis != nil {
+		return func() {}, nil
+	}
+	if !r.IsZero() { // await waits until this Redis answers
+		w.redis, err = r.Client()
+		return func() { _ = w.redis.Close() }, err
+	}
+	note := func(line string) { fmt.Fprintln(w.options.Notes, "worker: "+line) }
+	rdb, stop, err := r.Create(ctx, note)
+	if err != nil {
+		return nil, err
+	}
+	w.redis = rdb
+	return func() {
+		if err := stop(); err != nil {
+			note(err.Error())
+		}
+	}, nil
 }
 
 // prepare creates the clients of Redis, without a command to Redis.
@@ -240,9 +264,7 @@ func (w *Worker) watchRedis(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			ready, cancel := context.WithTimeout(ctx, readyTimeout)
-			_ = w.server.Ready(ready) // logs changes
-			cancel()
+			_ = w.ready(ctx) // logs changes
 			w.checkEviction(ctx)
 		}
 	}
@@ -252,10 +274,10 @@ func (w *Worker) watchRedis(ctx context.Context) {
 // can change the policy at any time.
 func (w *Worker) checkEviction(ctx context.Context) {
 	text := evictionWarning(ctx, w.redis)
-	switch before := *w.health.evicts.Swap(&text); {
+	switch before := w.evicts.Swap(text); {
 	case text != "" && text != before:
 		w.log.Warn(text)
-	case text == "" && before != "":
+	case text == "" && before != nil && before != "":
 		w.log.Info("Redis keeps jobs and limits again when its memory is full")
 	}
 }

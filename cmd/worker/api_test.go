@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -38,20 +37,5 @@ func TestLimitedAPI_AnySecond(t *testing.T) {
 				t.Errorf("%v are answered %v, %s; want %s, %s", tt.calls, got, a.state(), tt.want, tt.state)
 			}
 		})
-	}
-}
-
-// The margin is long, so that the API rejects nothing if calls arrive late. Jobs wait for more than
-// 2 s, so the server rests while it reads the backlog.
-func TestDemo(t *testing.T) {
-	var out strings.Builder
-	if err := run(t.Context(), []string{"-jobs", "64", "-rate", "16", "-margin", "500ms"}, &out); err != nil {
-		t.Error(err)
-	}
-	if !strings.Contains(out.String(), "The API rejected no call, and all 64 jobs ran once.\n") {
-		t.Error(out.String())
-	}
-	if err := run(t.Context(), []string{"-jobs", "0"}, &out); err == nil {
-		t.Error("no error about -jobs 0")
 	}
 }

@@ -26,7 +26,7 @@ func public(t *testing.T) (dirs []string) {
 			dirs = append(dirs, dir)
 		}
 	}
-	if len(dirs) < 10 {
+	if len(dirs) < 9 {
 		t.Fatalf("%d public packages: %v", len(dirs), dirs)
 	}
 	return dirs

@@ -8,6 +8,8 @@ import (
 	"io"
 	"os"
 
+	"github.com/alecthomas/kong"
+
 	"github.com/headgate/headgate/cmd/internal/cli"
 	"github.com/headgate/headgate/cmd/internal/jobspec"
 )
@@ -35,7 +37,7 @@ type command struct {
 	Strict bool `help:"Add no job if a line is bad."`
 	Plan   bool `help:"Add no job. Print when the first and the last of the jobs would run if all jobs of the queues ran before them, and which limit is the slowest."`
 
-	Version cli.VersionFlag `help:"Print the version."`
+	Version kong.VersionFlag `help:"Print the version."`
 }
 
 func (c *command) Run(ctx context.Context, stdio cli.IO) error {

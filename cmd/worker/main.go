@@ -33,7 +33,7 @@ type commands struct {
 	Health healthCommand `cmd:"" help:"Check a worker's health endpoint."`
 	API    apiCommand    `cmd:"" help:"Serve a rate-limited API to try limits against. It answers 429 above its rate."`
 
-	Version cli.VersionFlag `help:"Print the version."`
+	Version kong.VersionFlag `help:"Print the version."`
 }
 
 func execute(ctx context.Context, args []string, stdio cli.IO) int {

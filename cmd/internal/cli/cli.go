@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"os/signal"
 	"os/user"
@@ -51,7 +50,7 @@ func Main(ctx context.Context, name, about string, grammar any, globals *Globals
 	}()
 	parser, err := kong.New(grammar, append([]kong.Option{
 		mapper(func(text string) (string, error) { return text, nil }), mapper(jobspec.ParseDuration), mapper(jobspec.ParseTime), mapper(throttle.ParseRate),
-		kong.Name(name), kong.Description(about),
+		kong.Name(name), kong.Description(about), kong.Vars{"version": version()},
 		kong.Writers(stdio.Out, stdio.Err),
 		kong.Exit(func(code int) { panic(exit(code)) }),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}),
@@ -61,9 +60,6 @@ func Main(ctx context.Context, name, about string, grammar any, globals *Globals
 		return report(stdio.Err, name, err)
 	}
 	command, err := parser.Parse(args)
-	if err == nil {
-		err = globals.check()
-	}
 	if err != nil {
 		return report(stdio.Err, name, err)
 	}
@@ -139,18 +135,12 @@ func (g *Globals) Path() string {
 	return g.Config
 }
 
-// check returns an error if --config names a file that does not exist, even if the command reads no
-// file.
-func (g *Globals) check() error {
-	if _, err := os.Stat(g.Path()); g.Config != "" && errors.Is(err, fs.ErrNotExist) {
-		return Usagef("--config %s: file not found", g.Config)
-	}
-	return nil
-}
-
 // Load reads the config file and applies the flags.
 func (g *Globals) Load() (*config.Config, error) {
 	c, err := config.Load(g.Path())
+	if err == nil && g.Config != "" && c.Missing {
+		err = Usagef("--config %s: file not found", g.Config)
+	}
 	if err != nil {
 		return nil, err
 	}

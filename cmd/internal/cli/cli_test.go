@@ -57,7 +57,7 @@ func TestExitCodes(t *testing.T) {
 func TestLines_LogsTraceErrors(t *testing.T) {
 	var out bytes.Buffer
 	LogFlags{Format: "json"}.LogOutput("worker", IO{Err: &out})
-	traceErrors.Handle(errors.New("traces export: no luck"))
+	warnOfTraces(errors.New("traces export: no luck"))
 	if text := out.String(); !strings.Contains(text, `"level":"WARN","msg":"cannot export traces","error":"no luck"`) {
 		t.Error(text)
 	}

@@ -60,7 +60,7 @@ func (f LogFlags) LogOutput(name string, stdio IO) IO {
 	if f.AsJSON() {
 		log := f.Logger(stdio.Err)
 		stdio.Err = lineLogger{log, name + ": "}
-		traceErrors.reportTo(func(text string) { log.Warn("cannot export traces", "error", text) })
+		traceWarning.Store(new(func(text string) { log.Warn("cannot export traces", "error", text) }))
 	}
 	return stdio
 }

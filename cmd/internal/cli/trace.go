@@ -10,7 +10,7 @@ import (
 	"net/url"
 	"os"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.opentelemetry.io/otel"
@@ -39,47 +39,26 @@ func beginTraces(ctx context.Context, name string, stderr io.Writer) (end func()
 	if off || exporter+otlp("ENDPOINT") == "" {
 		return func() {}
 	}
-	traceErrors.reportTo(func(text string) { fmt.Fprintf(stderr, "%s: cannot export traces: %s\n", name, text) })
+	traceWarning.Store(new(func(text string) { fmt.Fprintf(stderr, "%s: cannot export traces: %s\n", name, text) }))
 	c, err := newCollector()
 	if err == nil {
 		end, err = c.record(ctx, name)
 	}
 	if err != nil {
-		traceErrors.Handle(err)
+		warnOfTraces(err)
 		return func() {}
 	}
 	return end
 }
 
-// traceErrors is global, because OpenTelemetry has one error handler for each process.
-var traceErrors traceReporter
+// traceWarning prints the first error about traces. It is global, because OpenTelemetry has one error
+// handler for each process.
+var traceWarning atomic.Pointer[func(text string)]
 
-// traceReporter reports the first error since the last successful export.
-type traceReporter struct {
-	mu       sync.Mutex
-	report   func(text string)
-	reported bool
-}
-
-func (r *traceReporter) reportTo(report func(text string)) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.report, r.reported = report, false
-}
-
-func (r *traceReporter) Handle(err error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if !r.reported {
-		r.report(strings.TrimPrefix(err.Error(), "traces export: "))
+func warnOfTraces(err error) {
+	if warn := traceWarning.Swap(nil); warn != nil {
+		(*warn)(strings.TrimPrefix(err.Error(), "traces export: "))
 	}
-	r.reported = true
-}
-
-func (r *traceReporter) reset() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.reported = false
 }
 
 // otlp returns the variable OTEL_EXPORTER_OTLP_TRACES_name, or else OTEL_EXPORTER_OTLP_name.
@@ -138,12 +117,12 @@ func (c *collector) record(ctx context.Context, name string) (end func(), err er
 	provider := trace.NewTracerProvider(trace.WithBatcher(exporter), trace.WithResource(service))
 	otel.SetTracerProvider(provider)
 	otel.SetTextMapPropagator(propagation.NewCompositeTextMapPropagator(propagation.TraceContext{}, propagation.Baggage{}))
-	otel.SetErrorHandler(&traceErrors)
+	otel.SetErrorHandler(otel.ErrorHandlerFunc(warnOfTraces))
 	return func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), flushTimeout)
 		defer cancel()
 		if err := provider.Shutdown(ctx); err != nil {
-			otel.Handle(err)
+			warnOfTraces(err)
 		}
 	}, nil
 }
@@ -177,6 +156,5 @@ func (c *collector) UploadTraces(ctx context.Context, batch []*spans.ResourceSpa
 	if resp.StatusCode/100 != 2 {
 		return fmt.Errorf("%s answered %s", c.url, resp.Status)
 	}
-	traceErrors.reset()
 	return nil
 }

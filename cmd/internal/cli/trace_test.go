@@ -103,7 +103,7 @@ func TestTraces_InvalidSettings(t *testing.T) {
 func TestTraces_DoNotDelay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var printed string
-		traceErrors.reportTo(func(text string) { printed += text + "\n" })
+		traceWarning.Store(new(func(text string) { printed += text + "\n" }))
 		c := &collector{url: "http://collector/v1/traces", client: http.Client{Transport: silent{}, Timeout: exportTimeout}}
 		end, err := c.record(t.Context(), "worker")
 		if err != nil {

@@ -1,40 +1,22 @@
 package cli
 
 import (
-	"cmp"
-	"errors"
 	"fmt"
 	"runtime/debug"
-
-	"github.com/alecthomas/kong"
 )
 
-// VersionFlag is a flag that prints the version.
-type VersionFlag bool
-
-// BeforeReset prints the version and ends the command. kong calls it.
-func (VersionFlag) BeforeReset(_ *kong.Context, stdio IO) error {
+// version returns the versions of the program, of Go and of asynq. That of a build from a clone has
+// the commit.
+func version() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
-		return errors.New("--version: the program was built without information about its version")
+		return "unknown"
 	}
-	build := map[string]string{}
-	for _, s := range info.Settings {
-		build[s.Key] = s.Value
-	}
+	asynq := ""
 	for _, m := range info.Deps {
-		build[m.Path] = m.Version
+		if m.Path == "github.com/hibiken/asynq" {
+			asynq = m.Version
+		}
 	}
-	commit := build["vcs.revision"]
-	if build["vcs.modified"] == "true" {
-		commit += ", changed since"
-	}
-	err := Fields(stdio.Out, [][2]string{
-		{"version", cmp.Or(info.Main.Version, "(devel)")}, {"commit", commit}, {"time", build["vcs.time"]},
-		{"go", info.GoVersion}, {"asynq", build["github.com/hibiken/asynq"]},
-	})
-	if err != nil {
-		return fmt.Errorf("--version: %w", err)
-	}
-	panic(exit(0))
+	return fmt.Sprintf("%s, %s, asynq %s", info.Main.Version, info.GoVersion, asynq)
 }

@@ -70,6 +70,8 @@ type Config struct {
 	// MachineErrors are errors about folders, files and secrets that are missing on this machine.
 	// Commands that run jobs fail with them. Commands that only enqueue jobs ignore them.
 	MachineErrors Errors
+	// Missing means that there is no file.
+	Missing bool
 	// DefaultReason says why Load returned the Default: the file is missing or empty. Commands
 	// print it, because no job is limited.
 	DefaultReason string
@@ -98,7 +100,7 @@ func Load(path string) (*Config, error) {
 	data, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		c := Default()
-		c.DefaultReason = "there is no " + path
+		c.Missing, c.DefaultReason = true, "there is no "+path
 		return c, nil
 	}
 	if err != nil {

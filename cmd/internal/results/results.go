@@ -11,7 +11,6 @@ import (
 	"io"
 	"io/fs"
 	"maps"
-	"mime"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -126,23 +125,6 @@ func (r Response) status() string {
 	return fmt.Sprintf("%d %s in %s, %s", r.call.Status, http.StatusText(r.call.Status), took, length)
 }
 
-// extensions are the file extensions of media types. Other types have none.
-var extensions = map[string]string{
-	"text/html": ".html", "text/plain": ".txt", "text/css": ".css", "text/csv": ".csv", "text/xml": ".xml", "application/xml": ".xml",
-	"application/json": ".json", "application/pdf": ".pdf", "image/png": ".png", "image/jpeg": ".jpg", "image/svg+xml": ".svg",
-}
-
-// extension returns the file extension for the kept Content-Type, or else for the type that the body
-// looks like.
-func (r Response) extension() string {
-	kind := http.DetectContentType(r.body)
-	if r.call != nil && len(r.call.Headers["Content-Type"]) > 0 {
-		kind = r.call.Headers["Content-Type"][0]
-	}
-	kind, _, _ = mime.ParseMediaType(kind)
-	return extensions[kind]
-}
-
 // Sink prints or writes results. Close must be called after the last one.
 type Sink interface {
 	Put(r Result) error
@@ -195,7 +177,7 @@ func (f *folder) Put(r Result) error {
 		return nil
 	}
 	queue := fileName(r.Queue)
-	name, temp := filepath.Join(queue, fileName(r.ID)+r.response.extension()), filepath.Join(queue, ".headgate-"+uuid.NewString())
+	name, temp := filepath.Join(queue, fileName(r.ID)), filepath.Join(queue, ".headgate-"+uuid.NewString())
 	if err := errors.Join(f.root.MkdirAll(queue, 0o755), f.root.WriteFile(temp, r.response.body, 0o644)); err != nil {
 		return err
 	}

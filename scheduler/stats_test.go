@@ -40,27 +40,26 @@ func TestStats_Counts(t *testing.T) {
 		}
 		st.enqueueN(1, "", asynq.ProcessIn(25*time.Minute))
 		var seen stats.LimitSummary
+		var queue stats.QueueSummary
 		var since string
-		var ends stats.Counts
 		for range 30 { // as a viewer that looks once a minute
 			time.Sleep(time.Minute)
 			all, err := stats.ReadSummaries(t.Context(), st.rdb, "default", since)
 			st.must(err)
 			for _, s := range all {
 				since = s.ID
-				for _, task := range s.Tasks {
-					for end, n := range task.Ends {
-						ends[end] += n
-					}
-				}
-				l := s.Limits["api"]
-				seen.Allowed, seen.Denied, seen.Permits = seen.Allowed+l.Allowed, seen.Denied+l.Denied, seen.Permits+l.Permits
+				seen = seen.Add(s.Limits["api"])
+				queue.Done, queue.Ended = queue.Done+s.Queues["default"].Done, queue.Ended+s.Queues["default"].Ended
 			}
 		}
 		// 90 jobs run once, 15 of them twice, and one comes later.
 		if want := (stats.LimitSummary{Allowed: 106, Denied: seen.Denied, Permits: 106}); seen != want {
 			t.Errorf("history: %+v, want %+v", seen, want)
 		}
+		if queue.Done != 31 || queue.Ended != 106 {
+			t.Errorf("%+v, want 31 of 106 attempts done", queue)
+		}
+		ends := st.server.scopes[0].stats.Tasks()[0].Ends
 		if want := (stats.Counts{stats.Done: 15 + 15 + 1, stats.Failed: 15, stats.Archived: 3 * 15, stats.Dropped: 15, stats.PutBack: seen.Denied}); ends != want {
 			t.Errorf("the attempts ended as %v, want %v", ends, want)
 		}
@@ -96,7 +95,7 @@ func TestStats_FlushedAtShutdown(t *testing.T) {
 		}
 		st.server.Shutdown()
 		all, err := stats.ReadSummaries(t.Context(), st.rdb, "default", "")
-		if err != nil || len(all) == 0 || len(all[len(all)-1].Tasks) != 1 {
+		if err != nil || len(all) == 0 || len(all[len(all)-1].Queues) != 1 {
 			t.Errorf("read %+v, %v; want the job in the last summary", all, err)
 		}
 	})

@@ -316,8 +316,8 @@ func (q *Queues) readRecent(ctx context.Context, now time.Time) (limits map[stri
 		for name, l := range s.Limits {
 			limits[name] = limits[name].Add(l)
 		}
-		for _, t := range s.Tasks {
-			done[t.Queue] += t.Ends[stats.Done]
+		for queue, q := range s.Queues {
+			done[queue] += q.Done
 		}
 	}
 	return limits, done, err

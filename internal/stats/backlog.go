@@ -24,13 +24,11 @@ import (
 )
 
 const (
-	// The process that is the dispatcher samples the backlog every sampleInterval, or every
-	// sampleIdleInterval while no job requests permits. The pause after a sample is at least
-	// sampleRest times as long as taking the sample.
-	sampleInterval     = 5 * time.Second
-	sampleIdleInterval = 20 * time.Second
-	sampleRest         = 50
-	sampleLifetime     = time.Minute
+	// The process that is the dispatcher samples the backlog every sampleInterval. The pause after a
+	// sample is at least sampleRest times as long as taking the sample.
+	sampleInterval = 5 * time.Second
+	sampleRest     = 50
+	sampleLifetime = time.Minute
 	// maxTopKeys is the length of LimitDemand.TopKeys.
 	maxTopKeys = 10
 	// Of a queue with more than pendingSample jobs, ReadPending reads pendingSample jobs, in pages of
@@ -135,12 +133,10 @@ func ReadDemand(ctx context.Context, limiter *waitdb.DB, f *forecast.Forecast, h
 // sampleBacklog samples the backlog if this process is the dispatcher, and returns the time until
 // the next call.
 func (r *Recorder) sampleBacklog(ctx context.Context) (next time.Duration) {
-	started := time.Now()
-	calls, _, _ := r.LimiterCalls.Snapshot()
-	if !r.IsLeader.Load() || calls == r.sampledCalls && started.Sub(r.sampledAt) < sampleIdleInterval {
+	if !r.IsLeader.Load() {
 		return sampleInterval
 	}
-	r.sampledCalls, r.sampledAt = calls, started
+	started := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	if err := r.writeBacklogSample(ctx); err != nil {
@@ -226,7 +222,7 @@ func Forecast(ctx context.Context, limiter *waitdb.DB, queues redis.UniversalCli
 // however many jobs the queue has.
 func ReadPending(ctx context.Context, rdb redis.UniversalClient, limiter *waitdb.DB, served []string, rule RuleFunc) (Pending, error) {
 	db := asynqdb.New(rdb)
-	sizes, err := PendingCounts(ctx, db)
+	sizes, err := pendingCounts(ctx, db)
 	p := Pending{Queues: sizes}
 	if err != nil {
 		return p, err
@@ -238,18 +234,18 @@ func ReadPending(ctx context.Context, rdb redis.UniversalClient, limiter *waitdb
 			p.WithoutRule += sizes[queue]
 			continue
 		}
-		ids, tasks, err := readSample(ctx, db, limiter, queue, sizes[queue])
+		jobs, tasks, err := readSample(ctx, db, limiter, queue, sizes[queue])
 		if err != nil {
 			return p, err
 		}
-		each := float64(sizes[queue]) / float64(len(ids)) // number of jobs that a sampled job represents
+		each := float64(sizes[queue]) / float64(len(jobs)) // number of jobs that a sampled job represents
 		withoutRule := 0.0
 		var sample []Requirements
 		for i, task := range tasks {
 			known := task == nil // a job that needs no rule: see readSample
 			if !known && rulesCtx.Err() == nil {
 				var r Requirements
-				if r, known = rule(rulesCtx, throttle.JobID{Queue: queue, ID: ids[i]}, task); known {
+				if r, known = rule(rulesCtx, jobs[i], task); known {
 					sample = append(sample, r)
 				}
 			}
@@ -263,46 +259,42 @@ func ReadPending(ctx context.Context, rdb redis.UniversalClient, limiter *waitdb
 	return p, nil
 }
 
-// readSample reads the IDs and tasks of some of a queue's jobs, whose number is jobs. The task is
-// nil if the job has requested permits already, is gone, or has a message that asynq will reject.
-// The front of the queue is the end of asynq's list.
-func readSample(ctx context.Context, db asynqdb.DB, limiter *waitdb.DB, queue string, jobs int) (ids []string, tasks []*asynq.Task, err error) {
-	pages := min((jobs+pendingPage-1)/pendingPage, pendingSample/pendingPage)
+// readSample reads some of a queue's pending jobs, of which there are n. The task is nil if the job
+// has requested permits already, is gone, or has a message that asynq will reject. The front of the
+// queue is the end of asynq's list.
+func readSample(ctx context.Context, db asynqdb.DB, limiter *waitdb.DB, queue string, n int) (jobs []throttle.JobID, tasks []*asynq.Task, err error) {
+	pages := min((n+pendingPage-1)/pendingPage, pendingSample/pendingPage)
 	lists, err := db.Redis.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 		for i := range pages {
-			from, to := jobs*i/pages, jobs*(i+1)/pages
+			from, to := n*i/pages, n*(i+1)/pages
 			pipe.LRange(ctx, asynqdb.Key(queue, asynqdb.Pending), int64(-min(to, from+pendingPage)), int64(-from-1))
 		}
 		return nil
 	})
-	if err != nil {
-		return nil, nil, err
-	}
-	var fields []string
+	var ids []string
 	for _, list := range lists {
 		for _, id := range slices.Backward(list.(*redis.StringSliceCmd).Val()) {
-			ids, fields = append(ids, id), append(fields, queue+"\n"+id)
+			ids, jobs = append(ids, id), append(jobs, throttle.JobID{Queue: queue, ID: id})
 		}
 	}
-	if len(ids) == 0 {
-		return nil, nil, nil
+	if err != nil || len(ids) == 0 {
+		return nil, nil, err
 	}
 	messages, err := db.Fields(ctx, queue, asynqdb.FieldMessage, ids...)
 	if err != nil {
 		return nil, nil, err
 	}
-	rdb, prefix := limiter.Scope()
-	waiting, err := rdb.HMGet(ctx, prefix+"jobs", fields...).Result()
+	waiting, err := limiter.Known(ctx, jobs)
 	if err != nil {
 		return nil, nil, err
 	}
 	tasks = make([]*asynq.Task, len(ids))
 	for i, text := range messages {
-		if message, err := asynqdb.ParseMessage([]byte(text)); waiting[i] == nil && text != "" && err == nil {
+		if message, err := asynqdb.ParseMessage([]byte(text)); !waiting[i] && text != "" && err == nil {
 			tasks[i] = message.Task()
 		}
 	}
-	return ids, tasks, nil
+	return jobs, tasks, nil
 }
 
 // addSample adds the sampled jobs of a queue. Each sampled job represents each jobs. If a key
@@ -347,8 +339,8 @@ func (p Pending) addTo(opts *forecast.Options) {
 	}
 }
 
-// PendingCounts returns the number of pending jobs in each queue.
-func PendingCounts(ctx context.Context, db asynqdb.DB) (map[string]int, error) {
+// pendingCounts returns the number of pending jobs in each queue.
+func pendingCounts(ctx context.Context, db asynqdb.DB) (map[string]int, error) {
 	names, err := db.Queues(ctx)
 	if err != nil || len(names) == 0 {
 		return nil, err
@@ -375,7 +367,7 @@ func SampledPending(ctx context.Context, rdb redis.UniversalClient, sample *Back
 	if sample == nil {
 		return ReadPending(ctx, rdb, nil, nil, nil)
 	}
-	sizes, err := PendingCounts(ctx, asynqdb.New(rdb))
+	sizes, err := pendingCounts(ctx, asynqdb.New(rdb))
 	p := sample.Pending
 	p.Groups = slices.Clone(p.Groups)
 	for i, g := range p.Groups {

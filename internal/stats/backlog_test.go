@@ -46,7 +46,6 @@ func TestBacklogSample(t *testing.T) {
 		first.IsLeader.Store(true)
 		sample := func() *BacklogSample {
 			t.Helper()
-			first.ObserveLimiterCall(0, false) // so that there is a new sample
 			first.sampleBacklog(ctx)
 			got, err := ReadBacklogSample(ctx, rdb, "s")
 			if err != nil || got == nil {

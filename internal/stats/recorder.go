@@ -39,10 +39,11 @@ type Recorder struct {
 	// RuleFor returns the requirements of pending jobs. If it is nil, they are unknown.
 	RuleFor RuleFunc
 
-	mu     sync.Mutex // guards self, limits and tasks, and what they point to
-	self   Process    // the counts and gauges in it are filled in when a summary is written
+	mu     sync.Mutex // guards self, limits, tasks and unsent, and what they point to
+	self   Process    // the counts in it are filled in when it is written
 	limits map[string]*LimitCounts
 	tasks  map[Task]*TaskCounts
+	unsent *Summary // of the time since the last one
 
 	// Lateness is the time between the moment at which the permits of a waiting job became free and
 	// the moment at which the job took them.
@@ -64,9 +65,6 @@ type Recorder struct {
 	PollingFallback atomic.Bool
 	// FailedWrites is the number of failed writes to Redis.
 	FailedWrites atomic.Int64
-
-	sampledAt    time.Time // start of the last backlog sample
-	sampledCalls uint64    // calls to the limiter before that sample
 }
 
 // RecordersOf returns the Recorders of a *scheduler.Server: one for the scope of its limiter, and one
@@ -81,7 +79,7 @@ func New(rdb redis.UniversalClient, prefix string) *Recorder {
 	return &Recorder{
 		rdb: rdb, Queues: rdb, prefix: prefix, process: uuid.NewString(),
 		self:   Process{Host: host, PID: os.Getpid(), Version: version(), Started: time.Now()},
-		limits: map[string]*LimitCounts{}, tasks: map[Task]*TaskCounts{},
+		limits: map[string]*LimitCounts{}, tasks: map[Task]*TaskCounts{}, unsent: newSummary(),
 		Lateness: newHistogram(latencyBounds), Wait: newHistogram(waitBounds), Denials: newHistogram(denialBounds),
 		LimiterCalls: newHistogram(latencyBounds), Rounds: newHistogram(latencyBounds),
 	}
@@ -119,20 +117,17 @@ func (r *Recorder) CountDecision(needs []throttle.Need, d waitdb.Decision) {
 	if d.Outcome != throttle.Allowed {
 		c := r.limit(d.Limit)
 		c.Decisions[d.Outcome]++
-		if d.Outcome != throttle.Denied {
-			c.unsent.Rejected++
-			return
+		if d.Outcome == throttle.Denied {
+			c.RetryAfter.Observe(d.RetryAfter)
+			r.unsent.Limits[c.Limit] = r.unsent.Limits[c.Limit].Add(LimitSummary{Denied: 1})
 		}
-		c.unsent.Denied++
-		c.RetryAfter.Observe(d.RetryAfter)
 		return
 	}
 	for _, n := range needs {
 		c, cost := r.limit(n.Limit), int64(max(1, n.Cost))
 		c.Decisions[throttle.Allowed]++
 		c.Permits += cost
-		c.unsent.Allowed++
-		c.unsent.Permits += cost
+		r.unsent.Limits[c.Limit] = r.unsent.Limits[c.Limit].Add(LimitSummary{Allowed: 1, Permits: cost})
 		if n.Key == "" {
 			c.Unkeyed += cost
 		}
@@ -182,10 +177,7 @@ func (r *Recorder) StartJob(t Task) (end func(End)) {
 		c.Running--
 		took := time.Since(started)
 		c.Duration.Observe(took)
-		c.count(end)
-		if end != PutBack {
-			c.unsent.Ran += took
-		}
+		r.count(c, end, took)
 	}
 }
 
@@ -193,7 +185,20 @@ func (r *Recorder) StartJob(t Task) (end func(End)) {
 func (r *Recorder) CountEnd(t Task, end End) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.task(t).count(end)
+	r.count(r.task(t), end, 0)
+}
+
+func (r *Recorder) count(c *TaskCounts, end End, ran time.Duration) {
+	c.Ends[end]++
+	if end == PutBack {
+		return
+	}
+	q := r.unsent.Queues[c.Queue]
+	if q.Ended++; end == Done {
+		q.Done++
+	}
+	q.Ran += ran
+	r.unsent.Queues[c.Queue] = q
 }
 
 // Other replaces names that cannot be labels, and names beyond the number that is counted by name.
@@ -221,7 +226,7 @@ func (r *Recorder) task(t Task) *TaskCounts {
 		t = other
 	}
 	return counts(r.tasks, t, other, func(t Task) *TaskCounts {
-		return &TaskCounts{Task: t, unsent: TaskSummary{Task: t}, Duration: newHistogram(durationBounds)}
+		return &TaskCounts{Task: t, Duration: newHistogram(durationBounds)}
 	})
 }
 
@@ -253,7 +258,6 @@ type LimitCounts struct {
 	// RateLimited is the number of calls that had their permits and were rate limited upstream.
 	RateLimited int64
 	RetryAfter  *Histogram
-	unsent      LimitSummary // since the last summary
 }
 
 // Limits returns the counts of every limit that made a decision.
@@ -265,12 +269,6 @@ type TaskCounts struct {
 	Ends     Counts
 	Running  int64 // now
 	Duration *Histogram
-	unsent   TaskSummary // since the last summary
-}
-
-func (c *TaskCounts) count(end End) {
-	c.Ends[end]++
-	c.unsent.Ends[end]++
 }
 
 // Tasks returns the counts of every task that had a job.

@@ -41,13 +41,13 @@ func TestSummaries(t *testing.T) {
 		r.write(ctx)
 
 		all, err := ReadSummaries(ctx, rdb, "s", "")
-		if err != nil || len(all) != 2 || len(all[0].Tasks) != 1 {
+		if err != nil || len(all) != 2 || len(all[0].Queues) != 1 {
 			t.Fatalf("read %v, %v; want 2 summaries", all, err)
 		}
 		want := Summary{
-			ID: all[0].ID, At: all[0].At, Process: r.process,
+			ID: all[0].ID, At: all[0].At,
 			Limits: map[string]LimitSummary{"api": {Allowed: 1, Denied: 1, Permits: 3}},
-			Tasks:  []TaskSummary{{Task: Task{"default", "mail"}, Ends: Counts{Done: 1, Failed: 1}, Ran: all[0].Tasks[0].Ran}},
+			Queues: map[string]QueueSummary{"default": {Done: 1, Ended: 2, Ran: all[0].Queues["default"].Ran}},
 		}
 		if diff := cmp.Diff(want, all[0]); diff != "" {
 			t.Errorf("first (-want +got):\n%s", diff)

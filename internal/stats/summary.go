@@ -37,45 +37,43 @@ const (
 	durationWindow = 5 * time.Minute
 )
 
-// Summary counts the decisions and the ends of jobs of one process in about a second. It leaves out
-// limits without decisions and tasks without ends.
+// Summary counts the decisions and the ends of attempts of one process in about a second. It leaves
+// out limits without decisions and queues without ends.
 type Summary struct {
-	ID      string                  `json:"-"` // of the entry in the stream
-	At      time.Time               `json:"-"` // by Redis's clock
-	Process string                  `json:"p"`
-	Limits  map[string]LimitSummary `json:"l,omitempty"`
-	Tasks   []TaskSummary           `json:"t,omitempty"`
+	ID     string                  `json:"-"` // of the entry in the stream
+	At     time.Time               `json:"-"` // by Redis's clock
+	Limits map[string]LimitSummary `json:"l,omitempty"`
+	Queues map[string]QueueSummary `json:"q,omitempty"`
+}
+
+func newSummary() *Summary {
+	return &Summary{Limits: map[string]LimitSummary{}, Queues: map[string]QueueSummary{}}
 }
 
 // LimitSummary counts the decisions of a limit.
 type LimitSummary struct {
-	Allowed  int64 `json:"a,omitempty"`
-	Denied   int64 `json:"d,omitempty"`
-	Rejected int64 `json:"r,omitempty"` // impossible, expired, or the limit does not exist
-	Permits  int64 `json:"p,omitempty"`
+	Allowed int64 `json:"a,omitempty"`
+	Denied  int64 `json:"d,omitempty"`
+	Permits int64 `json:"p,omitempty"`
 }
 
 // Add returns the sum of two summaries.
 func (l LimitSummary) Add(other LimitSummary) LimitSummary {
 	l.Allowed += other.Allowed
 	l.Denied += other.Denied
-	l.Rejected += other.Rejected
 	l.Permits += other.Permits
 	return l
 }
 
-// TaskSummary counts the ends of attempts of a task.
-type TaskSummary struct {
-	Task
-	Ends Counts        `json:"e"`
-	Ran  time.Duration `json:"b,omitempty"` // sum of the durations of attempts, without PutBack
+// QueueSummary counts the ends of attempts of a queue's jobs, without PutBack.
+type QueueSummary struct {
+	Done  int64         `json:"d,omitempty"`
+	Ended int64         `json:"e"`           // however they ended
+	Ran   time.Duration `json:"r,omitempty"` // sum of their durations
 }
 
 // Task is a queue and a task type. Jobs are counted by both.
-type Task struct {
-	Queue string `json:"q"`
-	Type  string `json:"t"`
-}
+type Task struct{ Queue, Type string }
 
 // End is the outcome of an attempt to run a job.
 type End int
@@ -142,8 +140,11 @@ func (r *Recorder) run(ctx context.Context) {
 // write writes a summary of the time since the last one, if anything happened. If that fails, the
 // counts of that time are missing in the stream.
 func (r *Recorder) write(ctx context.Context) {
-	s := r.summarize()
-	if s == nil {
+	r.mu.Lock()
+	s := r.unsent
+	r.unsent = newSummary()
+	r.mu.Unlock()
+	if len(s.Limits)+len(s.Queues) == 0 {
 		return
 	}
 	text, err := json.Marshal(s)
@@ -155,27 +156,6 @@ func (r *Recorder) write(ctx context.Context) {
 	if err != nil {
 		r.FailedWrites.Add(1)
 	}
-}
-
-// summarize returns the counts since the last summary, or nil if there are none.
-func (r *Recorder) summarize() *Summary {
-	s := &Summary{Process: r.process, Limits: map[string]LimitSummary{}}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for name, c := range r.limits {
-		if c.unsent != (LimitSummary{}) {
-			s.Limits[name], c.unsent = c.unsent, LimitSummary{}
-		}
-	}
-	for task, c := range r.tasks {
-		if c.unsent.Ends != (Counts{}) {
-			s.Tasks, c.unsent = append(s.Tasks, c.unsent), TaskSummary{Task: task}
-		}
-	}
-	if len(s.Limits) == 0 && len(s.Tasks) == 0 {
-		return nil
-	}
-	return s
 }
 
 // StreamID returns the smallest ID that a summary can have if Redis writes it at that time.
@@ -222,21 +202,12 @@ func MeanDurations(ctx context.Context, rdb redis.UniversalClient, scope string)
 	if err != nil {
 		return nil, err
 	}
-	ran, ended := map[string]time.Duration{}, map[string]int64{}
+	sum, mean := map[string]QueueSummary{}, map[string]time.Duration{}
 	for _, s := range summaries {
-		for _, t := range s.Tasks {
-			ran[t.Queue] += t.Ran
-			for end, n := range t.Ends {
-				if End(end) != PutBack {
-					ended[t.Queue] += n
-				}
-			}
-		}
-	}
-	mean := map[string]time.Duration{}
-	for queue, n := range ended {
-		if n > 0 {
-			mean[queue] = max(time.Millisecond, ran[queue]/time.Duration(n))
+		for queue, q := range s.Queues {
+			q.Ended, q.Ran = q.Ended+sum[queue].Ended, q.Ran+sum[queue].Ran
+			sum[queue] = q
+			mean[queue] = max(time.Millisecond, q.Ran/time.Duration(max(1, q.Ended)))
 		}
 	}
 	return mean, nil

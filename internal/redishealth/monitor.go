@@ -55,9 +55,8 @@ var MonitorsOf func(server any) []*Monitor
 
 // Note records the error of a call that began at a time, or nil. It ignores calls that were ended by
 // their own context, and calls that began before the last change of state, because a call may hang
-// until well after an outage. A missing right, or a success
-// during an outage of some commands or some nodes only, says little about the whole Redis. Then Note
-// calls Check, at most once in checkInterval, and ignores other such calls.
+// until well after an outage. A missing right, or a success during an outage of some commands or
+// nodes only, says little about the whole Redis. Then Note checks it, at most once in checkInterval.
 func (m *Monitor) Note(ctx context.Context, began time.Time, err error) {
 	if err = Unavailable(err); err != nil && ctx.Err() != nil {
 		return
@@ -67,17 +66,16 @@ func (m *Monitor) Note(ctx context.Context, began time.Time, err error) {
 	}
 	m.mu.Lock()
 	before := ProblemOf(m.err)
-	rights := ProblemOf(err) == NoRights && before != NoRights || err == nil && before.RefusesCommands()
+	rights := ProblemOf(err) == NoRights && before != NoRights || err == nil && (before == NoRights || before.RefusesWrites())
 	check := rights || err == nil && m.cluster != nil && before != None
 	due := check && time.Since(m.checked) >= checkInterval
 	if due {
 		m.checked = time.Now()
 	}
 	m.mu.Unlock()
-	switch {
-	case due:
+	if due {
 		_ = m.check(ctx, rights)
-	case !check:
+	} else if !check {
 		m.set(began, err)
 	}
 }
@@ -191,17 +189,22 @@ type (
 // OutageFilter drops such lines during an outage, and for a second after it.
 func MayBeLate(ctx context.Context) context.Context { return context.WithValue(ctx, lateKey{}, true) }
 
-// Handle implements slog.Handler. Each warning or error causes a check, because it may be logged before
-// any Monitor has noticed the outage.
+// Handle implements slog.Handler. Each warning or error causes a check, because it may be logged
+// before any Monitor has noticed the outage.
 func (q *OutageFilter) Handle(ctx context.Context, r slog.Record) error {
 	if r.Level < slog.LevelWarn || ctx.Value(monitorKey{}) != nil {
 		return q.Handler.Handle(ctx, r)
 	}
+	isAboutRights := strings.Contains(r.Message, "NOPERM")
+	r.Attrs(func(a slog.Attr) bool {
+		isAboutRights = isAboutRights || strings.Contains(a.Value.String(), "NOPERM")
+		return true
+	})
 	for _, m := range q.Monitors {
 		down, ended := m.state()
 		if down == nil {
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), checkTimeout)
-			_ = m.check(ctx, isAboutRights(r))
+			_ = m.check(ctx, isAboutRights)
 			cancel()
 			down, ended = m.state()
 		}
@@ -211,16 +214,6 @@ func (q *OutageFilter) Handle(ctx context.Context, r slog.Record) error {
 		}
 	}
 	return q.Handler.Handle(ctx, r)
-}
-
-// isAboutRights reports whether a log line is about a missing right.
-func isAboutRights(r slog.Record) bool {
-	found := strings.Contains(r.Message, "NOPERM")
-	r.Attrs(func(a slog.Attr) bool {
-		found = found || strings.Contains(a.Value.String(), "NOPERM")
-		return !found
-	})
-	return found
 }
 
 // WithAttrs implements slog.Handler. It ignores attributes and groups, which a worker does not use.

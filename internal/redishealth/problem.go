@@ -3,9 +3,7 @@ package redishealth
 import (
 	"context"
 	"errors"
-	"maps"
 	"regexp"
-	"slices"
 	"strings"
 	"sync"
 
@@ -35,57 +33,57 @@ const (
 	Evicts Problem = "evicts"
 )
 
-// known maps each Problem to its description and to a function that recognizes it in an error.
-var known = map[Problem]struct {
+// problems has the description of each Problem, and a function that recognizes it in an error and the
+// text of Redis's reply, or nil. The first that matches counts.
+var problems = []struct {
+	Problem
 	description string
-	matches     func(err error) bool
+	matches     func(err error, reply string) bool
 }{
-	Unreachable:    {"it does not answer", never},
-	Loading:        {"it is loading its data", redis.IsLoadingError},
-	OutOfMemory:    {"its memory is full", redis.IsOOMError},
-	ReadOnly:       {"it is a replica, which takes no writes", redis.IsReadOnlyError},
-	FewReplicas:    {"it has fewer replicas than its min-replicas-to-write, and takes no writes", redis.IsNoReplicasError},
-	CannotSave:     {"it cannot save to its disk, and takes no writes", func(err error) bool { return redis.HasErrorPrefix(err, "MISCONF") }},
-	NoPassword:     {"it requires a password, and none is set", lacksPassword},
-	WrongPassword:  {"it refuses the user or the password", func(err error) bool { return redis.IsAuthError(err) && !lacksPassword(err) }},
-	NoRights:       {"its user lacks rights", lacksRights},
-	TooManyClients: {"its limit of connections, maxclients, is reached", redis.IsMaxClientsError},
-	ClusterDown:    {"its cluster, or the master of this replica, is down", func(err error) bool { return redis.IsClusterDownError(err) || redis.IsMasterDownError(err) }},
-	SlotMoves:      {"it moves a slot of its cluster to another node", isMoving},
-	Evicts:         {"its maxmemory-policy deletes jobs and limits when its memory is full", never},
+	{Unreachable, "it does not answer", nil},
+	{Loading, "it is loading its data", func(err error, _ string) bool { return redis.IsLoadingError(err) }},
+	{OutOfMemory, "its memory is full", func(err error, _ string) bool { return redis.IsOOMError(err) }},
+	{ReadOnly, "it is a replica, which takes no writes", func(err error, _ string) bool { return redis.IsReadOnlyError(err) }},
+	{FewReplicas, "it has fewer replicas than its min-replicas-to-write, and takes no writes", func(err error, _ string) bool { return redis.IsNoReplicasError(err) }},
+	{CannotSave, "it cannot save to its disk, and takes no writes", func(err error, _ string) bool { return redis.HasErrorPrefix(err, "MISCONF") }},
+	// Redis refuses a long command of a client that has not signed in with a protocol error.
+	{NoPassword, "it requires a password, and none is set", func(err error, reply string) bool {
+		return redis.HasErrorPrefix(err, "NOAUTH") || strings.Contains(reply, "unauthenticated")
+	}},
+	{WrongPassword, "it refuses the user or the password", func(err error, _ string) bool { return redis.IsAuthError(err) }},
+	// In a script, Redis 6.2 and 7.0 return the error without NOPERM.
+	{NoRights, "its user lacks rights", func(err error, reply string) bool {
+		return redis.IsPermissionError(err) || strings.Contains(reply, "NOPERM ") || strings.Contains(reply, "The user executing the script can't ")
+	}},
+	{TooManyClients, "its limit of connections, maxclients, is reached", func(err error, _ string) bool { return redis.IsMaxClientsError(err) }},
+	{ClusterDown, "its cluster, or the master of this replica, is down", func(err error, _ string) bool {
+		return redis.IsClusterDownError(err) || redis.IsMasterDownError(err)
+	}},
+	// While two nodes have parts of a slot, Redis answers TRYAGAIN on one of them, and ASK on the other.
+	{SlotMoves, "it moves a slot of its cluster to another node", func(err error, _ string) bool {
+		_, asks := redis.IsAskError(err)
+		return asks || redis.IsTryAgainError(err)
+	}},
+	{Evicts, "its maxmemory-policy deletes jobs and limits when its memory is full", nil},
 }
 
-func never(error) bool { return false }
-
-// lacksPassword reports whether an error means that the client has not signed in. Redis refuses a long
-// command of such a client with a protocol error.
-func lacksPassword(err error) bool {
-	said, _ := errors.AsType[redis.Error](err)
-	return redis.HasErrorPrefix(err, "NOAUTH") || said != nil && strings.Contains(said.Error(), "unauthenticated")
+// All returns all problems.
+func All() (all []Problem) {
+	for _, p := range problems {
+		all = append(all, p.Problem)
+	}
+	return all
 }
-
-// lacksRights reports whether an error means that a user lacks a right. In a script, Redis 6.2 and 7.0
-// return that error without NOPERM.
-func lacksRights(err error) bool {
-	said, _ := errors.AsType[redis.Error](err)
-	return redis.IsPermissionError(err) || strings.Contains(said.Error(), "NOPERM ") || strings.Contains(said.Error(), "The user executing the script can't ")
-}
-
-// isMoving reports whether an error means that two nodes have parts of a slot. Redis then answers
-// TRYAGAIN on one of them, and ASK on the other.
-func isMoving(err error) bool {
-	_, asks := redis.IsAskError(err)
-	return asks || redis.IsTryAgainError(err)
-}
-
-// All returns all problems, sorted.
-func All() []Problem { return slices.Sorted(maps.Keys(known)) }
 
 // Description returns a sentence without a capital or a period, such as "it does not answer".
-func (t Problem) Description() string { return known[t].description }
-
-// RefusesCommands reports whether Redis refuses some commands and accepts others.
-func (t Problem) RefusesCommands() bool { return t == NoRights || t.RefusesWrites() }
+func (t Problem) Description() string {
+	for _, p := range problems {
+		if p.Problem == t {
+			return p.description
+		}
+	}
+	return ""
+}
 
 // RefusesWrites reports whether Redis refuses writes and still answers reads.
 func (t Problem) RefusesWrites() bool {
@@ -105,16 +103,19 @@ func ProblemOf(err error) Problem {
 	if _, ok := errors.AsType[*RightsError](err); ok {
 		return NoRights
 	}
-	if _, answered := errors.AsType[redis.Error](err); !answered {
+	reply, answered := errors.AsType[redis.Error](err)
+	if !answered {
 		return Unreachable
 	}
-	for _, t := range All() {
-		if known[t].matches(err) {
-			return t
+	for _, p := range problems {
+		if p.matches != nil && p.matches(err, reply.Error()) {
+			return p.Problem
 		}
 	}
 	return None
 }
+
+var evictionPolicy = regexp.MustCompile(`(?m)^maxmemory_policy:(\S+)`)
 
 // EvictionPolicy returns the maxmemory-policy by which a Redis deletes keys when its memory is
 // full. The policy is empty if Redis keeps all keys, or if the policy is unknown. For a cluster it
@@ -139,5 +140,3 @@ func EvictionPolicy(ctx context.Context, rdb redis.UniversalClient) (policy stri
 	}
 	return policy
 }
-
-var evictionPolicy = regexp.MustCompile(`(?m)^maxmemory_policy:(\S+)`)

@@ -61,63 +61,55 @@ func (e *RightsError) Error() string {
 		" docs/operating.md has the whole line", e.User, strings.Join(e.Rights, " "))
 }
 
+// neededRight finds the right in the text of [script.Explain].
+var neededRight = regexp.MustCompile(`the user needs (\S+)`)
+
 // TryRights tries each right that a worker needs for the keys and channels with these prefixes. It
 // returns a RightsError if the user lacks some, or another error if it cannot try them.
 func TryRights(ctx context.Context, rdb redis.UniversalClient, prefixes ...string) error {
 	user, missing := script.User(rdb), map[string]bool{}
-	for _, prefix := range prefixes {
-		if err := tryPrefix(ctx, rdb, user, prefix, missing); err != nil {
-			return err
-		}
-	}
-	if len(missing) > 0 {
-		return &RightsError{user, slices.Sorted(maps.Keys(missing))}
-	}
-	return nil
-}
-
-// neededRight finds the right in the text of [script.Explain].
-var neededRight = regexp.MustCompile(`the user needs (\S+)`)
-
-// tryPrefix adds to missing the rights that the user lacks for a prefix.
-func tryPrefix(ctx context.Context, rdb redis.UniversalClient, user, prefix string, missing map[string]bool) error {
-	own, channel := prefix, prefix+"wake"
-	var others []redis.Cmder
-	if strings.HasPrefix(prefix, "asynq:") {
-		own, channel = "asynq:", "asynq:cancel"
-		others = []redis.Cmder{rdb.Get(ctx, DataKey), rdb.RPushX(ctx, DataKey, "")}
-	}
-	subscription := rdb.Subscribe(ctx, channel)
-	_, err := subscription.ReceiveTimeout(ctx, time.Second)
-	_ = subscription.Close()
-	subscribe := redis.NewCmd(ctx, "subscribe", channel)
-	subscribe.SetErr(err)
 	var commands []any
 	for _, group := range scriptCommands {
 		for name := range strings.FieldsSeq(group[1]) {
 			commands = append(commands, name+" "+group[0])
 		}
 	}
-	tried := tryRights.Run(ctx, rdb, []string{prefix + "check"}, commands...)
-	for _, cmd := range append(others, subscribe, tried) {
-		switch right := neededRight.FindStringSubmatch(fmt.Sprint(script.Explain(cmd.Err(), user, cmd))); {
-		case ProblemOf(cmd.Err()) == NoRights && right != nil:
-			missing[right[1]] = true
-		case Unavailable(cmd.Err()) != nil:
-			return cmd.Err()
+	for _, prefix := range prefixes {
+		own, channel := prefix, prefix+"wake"
+		var tried []redis.Cmder
+		if strings.HasPrefix(prefix, "asynq:") {
+			own, channel = "asynq:", "asynq:cancel"
+			tried = append(tried, rdb.Get(ctx, DataKey), rdb.RPushX(ctx, DataKey, ""))
+		}
+		subscription := rdb.Subscribe(ctx, channel)
+		_, err := subscription.ReceiveTimeout(ctx, time.Second)
+		_ = subscription.Close()
+		subscribe := redis.NewCmd(ctx, "subscribe", channel)
+		subscribe.SetErr(err)
+		inScript := tryRights.Run(ctx, rdb, []string{prefix + "check"}, commands...)
+		for _, cmd := range append(tried, subscribe, inScript) {
+			right := neededRight.FindStringSubmatch(fmt.Sprint(script.Explain(cmd.Err(), user, cmd)))
+			if ProblemOf(cmd.Err()) == NoRights && right != nil {
+				missing[right[1]] = true
+			} else if err := Unavailable(cmd.Err()); err != nil {
+				return err
+			}
+		}
+		refused, _ := inScript.StringSlice()
+		for _, line := range refused {
+			command, said, _ := strings.Cut(line, " ")
+			switch {
+			case command == "publish" && strings.Contains(said, "channel"):
+				missing["&"+own+"*"] = true
+			case strings.Contains(said, "access"):
+				missing["~"+own+"*"] = true
+			default:
+				missing["+"+command] = true
+			}
 		}
 	}
-	refused, _ := tried.StringSlice()
-	for _, line := range refused {
-		command, said, _ := strings.Cut(line, " ")
-		switch {
-		case command == "publish" && strings.Contains(said, "channel"):
-			missing["&"+own+"*"] = true
-		case strings.Contains(said, "access"):
-			missing["~"+own+"*"] = true
-		default:
-			missing["+"+command] = true
-		}
+	if len(missing) > 0 {
+		return &RightsError{user, slices.Sorted(maps.Keys(missing))}
 	}
 	return nil
 }

@@ -16,30 +16,18 @@ const completedKept = 24 * time.Hour
 // Reconcile restores the jobs that are in the active list or in the leases of a queue, but not in
 // both. It returns their number.
 func (db DB) Reconcile(ctx context.Context, queue string) (repaired int, err error) {
-	active, err := db.Redis.LLen(ctx, Key(queue, Active)).Result()
-	if err != nil {
+	pipe := db.Redis.Pipeline()
+	active, leases := pipe.LRange(ctx, Key(queue, Active), 0, -1), pipe.ZRange(ctx, Key(queue, Lease), 0, -1)
+	if _, err := pipe.Exec(ctx); err != nil || len(active.Val()) == len(leases.Val()) {
 		return 0, err
 	}
-	leases, err := db.Redis.ZCard(ctx, Key(queue, Lease)).Result()
-	if err != nil || active == leases {
-		return 0, err
-	}
-	listed, err := db.Redis.LRange(ctx, Key(queue, Active), 0, -1).Result()
-	if err != nil {
-		return 0, err
-	}
-	leased, err := db.Redis.ZRange(ctx, Key(queue, Lease), 0, -1).Result()
-	if err != nil {
-		return 0, err
-	}
-	return db.Restore(ctx, queue, slices.Concat(listed, leased)...)
+	return db.Restore(ctx, queue, slices.Concat(active.Val(), leases.Val())...)
 }
 
-// Restore repairs jobs whose hash, or whose entry in a list or sorted set of the queue, Redis has lost
-// by eviction or in a failover. asynq itself never repairs them. Restore
-// adds each job to the list or set that the state in its hash names. It deletes a job without a
-// message whose lease is over, because such a job cannot run. It returns the number of jobs whose
-// entries were wrong.
+// Restore repairs jobs whose hash, or whose entry in a list or sorted set of the queue, Redis has
+// lost by eviction or in a failover. asynq itself never repairs them. Restore adds each job to the
+// list or set that the state in its hash names. It deletes a job without a message whose lease is
+// over, because such a job cannot run. It returns the number of jobs whose entries were wrong.
 func (db DB) Restore(ctx context.Context, queue string, ids ...string) (restored int, err error) {
 	args := []any{Hash(queue, ""), time.Now().Unix(), int64(LeaseTime / time.Second), int64(completedKept / time.Second)}
 	for _, id := range ids {

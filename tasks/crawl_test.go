@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -116,30 +118,61 @@ func (d *dying) EnqueueContext(ctx context.Context, task *asynq.Task, opts ...as
 	return info, err
 }
 
-// A page whose job is archived counts as failed, and a job that is tried again
-// by hand fetches it.
+// A page whose job is archived counts as failed, and a job that is run again by hand fetches it.
 func TestCrawl_FailedPage_CanRunAgain(t *testing.T) {
-	var up atomic.Bool
-	crawl(t, map[string]http.HandlerFunc{"a.test": func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/" && !up.Load() {
-			w.WriteHeader(http.StatusBadGateway)
+	for name, noDisk := range map[string]bool{"a server error": false, "no disk for the page": true} {
+		t.Run(name, func(t *testing.T) {
+			var up atomic.Bool
+			dir := filepath.Join(t.TempDir(), "gone")
+			crawl(t, map[string]http.HandlerFunc{"a.test": func(w http.ResponseWriter, r *http.Request) {
+				if r.URL.Path == "/" && !noDisk && !up.Load() {
+					w.WriteHeader(http.StatusBadGateway)
+				}
+			}}, nil, func(c *crawling) {
+				c.handler.SaveDir = dir
+				id := c.seed(tasks.CrawlFetch{URL: "http://a.test/"})
+				if p := c.wait(); p.Failed != 1 || p.Waiting != 0 {
+					t.Errorf("%+v, want 1 failed", p.Counts)
+				}
+				if n := c.web.requests()["http://a.test/"]; n != 4 {
+					t.Errorf("asked for %d times, want 1 and 3 retries", n)
+				}
+				up.Store(true)
+				if err := errors.Join(os.Mkdir(dir, 0o700), c.tasks.RunTask("default", id)); err != nil {
+					t.Fatal(err)
+				}
+				if p := c.wait(); p.Failed != 0 || p.Fetched != 1 {
+					t.Errorf("%+v, want 1 fetched", p.Counts)
+				}
+				if saved, _ := filepath.Glob(dir + "/*/*"); len(saved) != 1 || !strings.Contains(c.result(id), `"saved":"it/`+filepath.Base(saved[0])) {
+					t.Errorf("saved are %q: %s", saved, c.result(id))
+				}
+			})
+		})
+	}
+}
+
+// X-Robots-Tag is for pages of all types. A tag that names another crawler does not count.
+func TestCrawl_NoIndex_IsNotSaved(t *testing.T) {
+	for _, media := range []string{"text/html", "application/pdf", "text/xml"} {
+		for tag, kept := range map[string]bool{"noindex": false, "other: noindex": true} {
+			site := func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Content-Type", media)
+				w.Header().Set("X-Robots-Tag", tag)
+				fmt.Fprint(w, "<urlset><url><loc>/p</loc></url></urlset>")
+			}
+			dir := t.TempDir()
+			crawl(t, map[string]http.HandlerFunc{"a.test": site}, nil, func(c *crawling) {
+				c.handler.SaveDir = dir
+				id := c.seed(tasks.CrawlFetch{URL: "http://a.test/page"})
+				c.wait()
+				saved, _ := filepath.Glob(dir + "/*/*")
+				if result := c.result(id); !strings.Contains(result, `"fetched"`) || len(saved) == 1 != kept {
+					t.Errorf("%s, %s: %s, saved %q; want it kept: %v", media, tag, result, saved, kept)
+				}
+			})
 		}
-	}}, nil, func(c *crawling) {
-		id := c.seed(tasks.CrawlFetch{URL: "http://a.test/"})
-		if p := c.wait(); p.Failed != 1 || p.Waiting != 0 {
-			t.Errorf("%+v, want 1 failed", p.Counts)
-		}
-		if n := c.web.requests()["http://a.test/"]; n != 4 {
-			t.Errorf("asked for %d times, want 1 and 3 retries", n)
-		}
-		up.Store(true)
-		if err := c.tasks.RunTask("default", id); err != nil {
-			t.Fatal(err)
-		}
-		if p := c.wait(); p.Failed != 0 || p.Fetched != 1 {
-			t.Errorf("%+v, want 1 fetched", p.Counts)
-		}
-	})
+	}
 }
 
 // A page whose job is dropped counts as failed. If it counted as waiting, the crawl would never start

@@ -34,14 +34,6 @@ func ExampleNewHTTPRequest() {
 	// {"method":"POST","url":"https://api.example.com/items?a=1&b=2","headers":{"Content-Type":"application/json"},"body":"{\"n\":1}","expect":[201,409],"timeout":"10s"}
 }
 
-func ExampleValidate() {
-	fmt.Println(tasks.Validate("http:request", []byte(`{"url": "https://example.com/"}`)))
-	fmt.Println(tasks.Validate("http:request", []byte(`{"url": "https://example.com/", "timeout": 10}`)))
-	// Output:
-	// <nil>
-	// timeout 10: want a text such as "10s"
-}
-
 // A worker that may call its own machine and give out one secret.
 func ExampleHTTPHandler() {
 	api := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -67,14 +59,4 @@ func ExampleHTTPHandler() {
 	// Output:
 	// the API sees: Bearer 0123456789
 	// the job is done: true
-}
-
-func ExampleReadUpstream() {
-	now := time.Date(2026, time.March, 1, 12, 0, 0, 0, time.UTC)
-	answer := http.Header{}
-	answer.Set("RateLimit", `"minute";r=0;t=20, "day";r=712;t=3600`)
-	until, _ := tasks.ReadUpstream(http.StatusOK, answer, now)
-	fmt.Println("wait", until.Sub(now))
-	// Output:
-	// wait 20s
 }

@@ -20,7 +20,7 @@ import (
 )
 
 // pipe is a transport to a server in memory, which writes one answer.
-func pipe(answer func(to io.Writer)) *http.Transport {
+func pipe(answer func(to net.Conn)) *http.Transport {
 	return &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) {
 		client, server := net.Pipe()
 		go func() {
@@ -35,12 +35,12 @@ func pipe(answer func(to io.Writer)) *http.Transport {
 
 // raw is a transport to a server whose answer is the text.
 func raw(text string) *http.Transport {
-	return pipe(func(to io.Writer) { _, _ = io.WriteString(to, text) })
+	return pipe(func(to net.Conn) { _, _ = io.WriteString(to, text) })
 }
 
 // A body of a byte a second ends at the call's timeout.
 func TestHTTP_SlowBody_TimesOut(t *testing.T) {
-	drip := func(to io.Writer) {
+	drip := func(to net.Conn) {
 		_, _ = io.WriteString(to, "HTTP/1.1 200 OK\r\n\r\n")
 		for {
 			if _, err := io.WriteString(to, "x"); err != nil {
@@ -73,12 +73,59 @@ func TestHTTP_SlowBody_TimesOut(t *testing.T) {
 	}
 }
 
+// A server that keeps the connection open holds no call beyond its timeout. A switch of the protocol is
+// no response, whether the call asked for it or not.
+func TestHTTP_HeldConnection_TimesOut(t *testing.T) {
+	const switched = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: other\r\nConnection: Upgrade\r\n\r\nhello"
+	upgrade := map[string]string{"Connection": "Upgrade", "Upgrade": "other"}
+	for _, tt := range []struct {
+		name, answer, class string
+		call                HTTPRequest
+	}{
+		{"101", switched, "1xx", HTTPRequest{}},
+		{"101 that was asked for", switched, "1xx", HTTPRequest{Headers: upgrade}},
+		{"101, and a wish to wait", strings.Replace(switched, "\r\n", "\r\nRetry-After: 5\r\n", 1), "1xx", HTTPRequest{}},
+		{"101, to be saved", switched, "1xx", HTTPRequest{Save: "x"}},
+		{"103", "HTTP/1.1 103 Early Hints\r\n\r\n", ClassNetwork, HTTPRequest{}},
+		{"a body without end", "HTTP/1.1 200 OK\r\n\r\nbody", ClassNetwork, HTTPRequest{}},
+		{"a tunnel", "HTTP/1.1 200 OK\r\n\r\n", ClassNetwork, HTTPRequest{Method: "CONNECT"}},
+		{"nothing", "", ClassNetwork, HTTPRequest{}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			tt.call.URL = "http://h/"
+			h := saving(t)
+			var result *HTTPResult
+			var err error
+			synctest.Test(t, func(t *testing.T) {
+				transport := pipe(func(to net.Conn) {
+					_, _ = io.WriteString(to, tt.answer)
+					_, _ = io.Copy(io.Discard, to) // holds the connection until the client closes it
+				})
+				h.Transport = transport
+				start := time.Now()
+				result, err = h.fetch(t, tt.call)
+				if took := time.Since(start); took != map[string]time.Duration{ClassNetwork: DefaultTimeout}[tt.class] {
+					t.Errorf("the call took %s", took)
+				}
+				transport.CloseIdleConnections()
+			})
+			if Class(err) != tt.class || tt.class == ClassNetwork && !strings.Contains(err.Error(), "no complete response within 30s") {
+				t.Errorf("%v is of class %q, want %q", err, Class(err), tt.class)
+			}
+			if tt.class == "1xx" && (result == nil || result.Status != 101 || result.Body != "" || !strings.Contains(err.Error(), "answered 101 Switching Protocols, want any 2xx")) {
+				t.Errorf("got %+v, %v; want the status alone", result, err)
+			}
+		})
+	}
+}
+
 func TestHTTP_BrokenAnswers(t *testing.T) {
 	const ok = "HTTP/1.1 200 OK\r\n"
 	tests := []struct{ name, answer, body, class string }{
 		{"fine", ok + "Content-Length: 4\r\n\r\ntext", "text", ""},
 		{"longer than it says", ok + "Content-Length: 2\r\n\r\ntext", "te", ""},
 		{"shorter than it says", ok + "Content-Length: 9\r\n\r\ntext", "text", ClassNetwork},
+		{"shorter, and another status", "HTTP/1.1 503 Busy\r\nContent-Length: 9\r\n\r\ntext", "text", Class5xx},
 		{"two lengths", ok + "Content-Length: 4\r\nContent-Length: 2\r\n\r\ntext", "", ClassNetwork},
 		{"a length below zero", ok + "Content-Length: -4\r\n\r\ntext", "", ClassNetwork},
 		{"a length that is none", ok + "Content-Length: all\r\n\r\ntext", "", ClassNetwork},
@@ -121,18 +168,9 @@ func TestHTTP_GzipBomb_IsCut(t *testing.T) {
 		w.Header().Set("Content-Encoding", "gzip")
 		_, _ = w.Write(bomb.Bytes())
 	})
-	h := saving(t)
-	h.MaxSave = 1 << 20
-	got, err := h.fetch(t, HTTPRequest{URL: url})
+	got, err := local().fetch(t, HTTPRequest{URL: url})
 	if err != nil || len(got.Body) != DefaultResultBody || !got.Truncated || got.Length != -1 {
 		t.Errorf("kept %d bytes, truncated %t, length %d, error %v; want the bound, true, -1", len(got.Body), got.Truncated, got.Length, err)
-	}
-	_, err = h.fetch(t, HTTPRequest{URL: url, Save: "bomb"})
-	if !errors.Is(err, asynq.SkipRetry) || !strings.Contains(err.Error(), "the most that may be saved") {
-		t.Errorf("saved: got %v, want the bound, and the job archived", err)
-	}
-	if left := saved(t, h); len(left) > 0 {
-		t.Errorf("the folder holds %d files, want none", len(left))
 	}
 }
 

@@ -72,9 +72,8 @@ type HTTPHandler struct {
 	// scheduler need scheduler.PutBackAs. Nil means that a redirected job is archived.
 	PutBackAs func(payload []byte) error
 
-	once     sync.Once
-	shared   http.RoundTripper // set by transport
-	resolver *net.Resolver     // nil means the machine's
+	once   sync.Once
+	shared http.RoundTripper // set by transport
 }
 
 // openResponse is a response whose body has not been read. The caller of exchange closes Body, for
@@ -211,7 +210,7 @@ func (h *HTTPHandler) transport() http.RoundTripper {
 		if h.shared = h.Transport; h.shared != nil {
 			return
 		}
-		dialer := &net.Dialer{Timeout: 30 * time.Second, Control: h.control, Resolver: h.resolver}
+		dialer := &net.Dialer{Timeout: 30 * time.Second, Control: h.control}
 		h.shared = &http.Transport{ // a worker calls few hosts from many goroutines
 			DialContext:            dialer.DialContext,
 			Proxy:                  h.Proxy,

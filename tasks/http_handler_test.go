@@ -2,11 +2,12 @@ package tasks
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -16,7 +17,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/alicebob/miniredis/v2"
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/hibiken/asynq"
@@ -161,199 +161,155 @@ type roundTrip func(*http.Request) (*http.Response, error)
 
 func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-func TestTimeouts(t *testing.T) {
-	hang := &HTTPHandler{Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
-		<-r.Context().Done()
-		return nil, context.Cause(r.Context())
+// inMemory returns a handler whose calls are answered without a network.
+func inMemory(handle http.HandlerFunc) *HTTPHandler {
+	return &HTTPHandler{Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
+		rec := httptest.NewRecorder()
+		handle(rec, r)
+		return rec.Result(), nil
 	})}
-	tests := []struct {
-		name      string
-		own, task time.Duration
-		want      time.Duration
-	}{
-		{"default", 0, time.Hour, DefaultTimeout},
-		{"own", 7 * time.Second, time.Hour, 7 * time.Second},
-		{"the task's is shorter", 7 * time.Second, 3 * time.Second, 3 * time.Second},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				ctx, cancel := context.WithTimeout(t.Context(), tt.task)
-				defer cancel()
-				start := time.Now()
-				_, err := hang.do(ctx, HTTPRequest{URL: "http://h", Timeout: tt.own})
-				if !errors.Is(err, context.DeadlineExceeded) {
-					t.Errorf("got %v, want a deadline exceeded", err)
-				}
-				if got := time.Since(start); got != tt.want {
-					t.Errorf("gave up after %s, want %s", got, tt.want)
-				}
-			})
-		})
-	}
 }
 
-// The whole way: asynq's client, server and mux, and the result by Inspector.
-func TestThroughAsynq(t *testing.T) {
-	opt := asynq.RedisClientOpt{Addr: miniredis.RunT(t).Addr()}
-	url := serve(t, func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/gone" {
-			w.WriteHeader(http.StatusGone)
+// The task's timeout counts if it is shorter than the call's.
+func TestHTTP_TaskTimeout(t *testing.T) {
+	hang := &HTTPHandler{Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
+		<-r.Context().Done()
+		return nil, r.Context().Err()
+	})}
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+		defer cancel()
+		start := time.Now()
+		_, err := hang.do(ctx, HTTPRequest{URL: "http://h", Timeout: 7 * time.Second})
+		if took := time.Since(start); !errors.Is(err, context.DeadlineExceeded) || took != 3*time.Second {
+			t.Errorf("got %v after %s, want a deadline exceeded after 3s", err, took)
 		}
-		if r.URL.Path == "/busy" {
-			w.WriteHeader(http.StatusServiceUnavailable)
-		}
-		_, _ = io.WriteString(w, "here is <"+r.URL.Path+">")
 	})
-	payload := func(path string) string { return fmt.Sprintf(`{"url":%q}`, url+path) }
-	tests := []struct {
-		id, payload string
-		state       asynq.TaskState
-		lastErr     string
-		result      string // as far as duration_ms
-	}{
-		{"fine", payload("/fine"), asynq.TaskStateCompleted, "", `{"status":200,"body":"here is </fine>","truncated":false,"length":15,`},
-		{
-			"gone", payload("/gone"), asynq.TaskStateArchived, url + "/gone answered 410 Gone, want any 2xx: skip retry for the task",
-			`{"status":410,"body":"here is </gone>","truncated":false,"length":15,`,
-		},
-		{
-			"busy", payload("/busy"), asynq.TaskStateRetry, url + "/busy answered 503 Service Unavailable, want any 2xx",
-			`{"status":503,"body":"here is </busy>","truncated":false,"length":15,`,
-		},
-		{
-			"malformed", `{"uri":"http://h"}`, asynq.TaskStateArchived,
-			`malformed payload: unknown field "uri": want one of method, url, headers, body, timeout, expect, redirects, hops, keep_headers, save, max_body: skip retry for the task`, "",
-		},
-	}
+}
 
-	client := asynq.NewClient(opt)
-	defer client.Close()
-	for _, tt := range tests {
-		task := asynq.NewTask(TypeHTTPRequest, []byte(tt.payload), asynq.TaskID(tt.id), asynq.Retention(time.Hour))
-		if _, err := client.Enqueue(task); err != nil {
-			t.Fatal(err)
+// runJobs runs http:request tasks on an asynq server in a bubble, and returns their state afterwards.
+func runJobs(t *testing.T, handle func(context.Context, redis.UniversalClient, *asynq.Task) error, payloads ...string) (infos []*asynq.TaskInfo) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		_, rdb := redistest.Mini(t)
+		for i, payload := range payloads {
+			job := asynq.NewTask(TypeHTTPRequest, []byte(payload), asynq.TaskID(fmt.Sprint(i)), asynq.Retention(time.Hour))
+			if _, err := asynq.NewClientFromRedisClient(rdb).Enqueue(job); err != nil {
+				t.Fatal(err)
+			}
 		}
-	}
-	runAll(t, opt, len(tests))
-
-	inspector := asynq.NewInspector(opt)
-	defer inspector.Close()
-	for _, tt := range tests {
-		info, err := inspector.GetTaskInfo("default", tt.id)
+		srv := asynq.NewServerFromRedisClient(rdb, asynq.Config{Concurrency: 2, LogLevel: asynq.FatalLevel})
+		err := srv.Start(asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error { return handle(ctx, rdb, task) }))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if info.State != tt.state || info.LastErr != tt.lastErr {
-			t.Errorf("%s: %s, %q\nwant %s, %q", tt.id, info.State, info.LastErr, tt.state, tt.lastErr)
+		time.Sleep(5 * time.Second) // before the first retry
+		srv.Shutdown()
+		for i := range payloads {
+			info, err := asynq.NewInspectorFromRedisClient(rdb).GetTaskInfo("default", fmt.Sprint(i))
+			if err != nil {
+				t.Fatal(err)
+			}
+			infos = append(infos, info)
 		}
-		kept, _, _ := strings.Cut(string(info.Result), `"duration_ms"`)
-		if kept != tt.result {
-			t.Errorf("%s: result %s\nwant %s", tt.id, kept, tt.result)
-		}
-		if tt.result != "" && !json.Valid(info.Result) {
-			t.Errorf("%s: result %s is not JSON", tt.id, info.Result)
-		}
-	}
-}
-
-// runAll runs an asynq server until its handlers have returned n times. Its
-// Shutdown returns when what became of the tasks is in Redis.
-func runAll(t *testing.T, opt asynq.RedisClientOpt, n int) {
-	t.Helper()
-	returned := make(chan struct{}, n)
-	mux := asynq.NewServeMux()
-	mux.Use(func(next asynq.Handler) asynq.Handler {
-		return asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
-			defer func() { returned <- struct{}{} }()
-			return next.ProcessTask(ctx, task)
-		})
 	})
-	mux.Handle(TypeHTTPRequest, local())
-	srv := asynq.NewServer(opt, asynq.Config{Concurrency: 2, LogLevel: asynq.FatalLevel})
-	if err := srv.Start(mux); err != nil {
-		t.Fatal(err)
-	}
-	for range n {
-		<-returned
-	}
-	srv.Shutdown()
+	return infos
 }
 
-// lostResults makes the first writes of results fail.
-type lostResults struct {
-	left atomic.Int64
-	lost func()
-}
-
-func (r *lostResults) around(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
-	if cmd.Name() == "hset" && r.left.Add(-1) >= 0 {
-		r.lost()
-		return errors.New("out of order")
+func TestHTTP_OnAsynq(t *testing.T) {
+	h := inMemory(func(w http.ResponseWriter, r *http.Request) {
+		w.WriteHeader(map[string]int{"/fine": 200, "/gone": 410, "/busy": 503}[r.URL.Path])
+		_, _ = io.WriteString(w, "here is <"+r.URL.Path+">")
+	})
+	tests := []struct {
+		payload string
+		state   asynq.TaskState
+		lastErr string
+		result  string // up to duration_ms
+	}{
+		{`{"url":"http://h/fine"}`, asynq.TaskStateCompleted, "", `{"status":200,"body":"here is </fine>","truncated":false,"length":15,`},
+		{
+			`{"url":"http://h/gone"}`, asynq.TaskStateArchived, "http://h/gone answered 410 Gone, want any 2xx: skip retry for the task",
+			`{"status":410,"body":"here is </gone>","truncated":false,"length":15,`,
+		},
+		{
+			`{"url":"http://h/busy"}`, asynq.TaskStateRetry, "http://h/busy answered 503 Service Unavailable, want any 2xx",
+			`{"status":503,"body":"here is </busy>","truncated":false,"length":15,`,
+		},
+		{
+			`{"uri":"http://h"}`, asynq.TaskStateArchived,
+			`malformed payload: unknown field "uri": want one of method, url, headers, body, timeout, expect, redirects, hops, keep_headers, save, max_body: skip retry for the task`, "",
+		},
 	}
-	return next(ctx, cmd)
-}
-
-// runWithLostResults runs a call that is answered with a status while the first n writes of its
-// result fail. It reports whether there is a result, and returns the job's error. A job
-// that is not patient ends with the first failure.
-func runWithLostResults(t *testing.T, status int, n int64, patient bool) (kept bool, err error) {
-	t.Helper()
-	url := serve(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) })
-	task, err := NewHTTPRequest(HTTPRequest{URL: url})
-	if err != nil {
-		t.Fatal(err)
+	var payloads []string
+	for _, tt := range tests {
+		payloads = append(payloads, tt.payload)
 	}
-	rdb := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr()})
-	t.Cleanup(func() { _ = rdb.Close() })
-	if _, err := asynq.NewClientFromRedisClient(rdb).Enqueue(task, asynq.TaskID("call")); err != nil {
-		t.Fatal(err)
+	handle := func(ctx context.Context, _ redis.UniversalClient, task *asynq.Task) error {
+		return h.ProcessTask(ctx, task)
 	}
-	got := make(chan error, 1)
-	srv := asynq.NewServerFromRedisClient(rdb, asynq.Config{Concurrency: 1, LogLevel: asynq.FatalLevel})
-	err = srv.Start(asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
-		ctx, cancel := context.WithCancel(ctx)
-		defer cancel()
-		losing := &lostResults{lost: cancel}
-		if patient {
-			losing.lost = func() {}
+	for i, info := range runJobs(t, handle, payloads...) {
+		tt := tests[i]
+		kept, _, _ := strings.Cut(string(info.Result), `"duration_ms"`)
+		if info.State != tt.state || info.LastErr != tt.lastErr || kept != tt.result || kept != "" && !json.Valid(info.Result) {
+			t.Errorf("%s: %s, %q, result %s\nwant %s, %q, %s", tt.payload, info.State, info.LastErr, info.Result, tt.state, tt.lastErr, tt.result)
 		}
-		losing.left.Store(n)
-		rdb.AddHook(redistest.Hook(losing.around))
-		err := local().ProcessTask(ctx, task)
-		info, lost := asynq.NewInspectorFromRedisClient(rdb).GetTaskInfo("default", "call")
-		kept = lost == nil && len(info.Result) > 0
-		got <- err
-		return nil
-	}))
-	if err != nil {
-		t.Fatal(err)
 	}
-	defer srv.Shutdown()
-	err = <-got
-	return kept, err
 }
 
-// A result that Redis does not take at once is kept when it does: the call is not made
-// again.
+// A result that Redis does not take at once is kept later, and the call is not made again. An answer
+// whose result cannot be kept does not count as a success.
 func TestHTTP_Result_WaitsForRedis(t *testing.T) {
-	if kept, err := runWithLostResults(t, 200, 2, true); err != nil || !kept {
-		t.Errorf("error %v, kept %v; want no error and a result", err, kept)
+	const never = 1000 // failed writes, after the first of which the job's context ends
+	for _, tt := range []struct {
+		status, failures int
+		state            asynq.TaskState
+		lastErr          string
+	}{
+		{200, 2, asynq.TaskStateCompleted, ""},
+		{200, never, asynq.TaskStateRetry, "cannot store the result: UNKNOWN: redis command error: HSET failed: out of order"},
+		{404, never, asynq.TaskStateArchived, "answered 404 Not Found, want any 2xx: skip retry for the task (and cannot store the result: UNKNOWN: redis command error: HSET failed: out of order)"},
+	} {
+		h := inMemory(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(tt.status) })
+		var failed atomic.Int64
+		info := runJobs(t, func(ctx context.Context, rdb redis.UniversalClient, task *asynq.Task) error {
+			ctx, cancel := context.WithCancel(ctx)
+			defer cancel()
+			rdb.AddHook(redistest.Hook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+				if cmd.Name() != "hset" || failed.Add(1) > int64(tt.failures) {
+					return next(ctx, cmd)
+				}
+				if tt.failures == never {
+					cancel()
+				}
+				return errors.New("out of order")
+			}))
+			return h.ProcessTask(ctx, task)
+		}, `{"url":"http://h/"}`)[0]
+		if info.State != tt.state || !strings.HasSuffix(info.LastErr, tt.lastErr) || len(info.Result) > 0 != (tt.failures < never) {
+			t.Errorf("%d, %d failures: %s, %q, result %s; want %s, %q", tt.status, tt.failures, info.State, info.LastErr, info.Result, tt.state, tt.lastErr)
+		}
 	}
 }
 
-// An answer whose result cannot be kept is not passed off as a success.
-func TestHTTP_LostResult_IsAnError(t *testing.T) {
-	lose := func(status int) error {
-		_, err := runWithLostResults(t, status, math.MaxInt64, false)
-		return err
+func TestTLS(t *testing.T) {
+	var proto string
+	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { proto = r.Proto }))
+	srv.EnableHTTP2 = true
+	srv.StartTLS()
+	t.Cleanup(srv.Close)
+	roots := x509.NewCertPool()
+	roots.AddCert(srv.Certificate())
+
+	if err := process(t, HTTPRequest{URL: srv.URL}); Class(err) != ClassNetwork {
+		t.Errorf("without the server's root: got %v, want a NetworkError", err)
 	}
-	const lost = "cannot store the result: "
-	if err := lose(200); err == nil || !strings.Contains(err.Error(), lost) {
-		t.Errorf("200: got %v, want %q in it", err, lost)
+	h := local()
+	h.TLS = &tls.Config{RootCAs: roots}
+	if err := processBy(t, h, HTTPRequest{URL: srv.URL}); err != nil {
+		t.Errorf("with the server's root: %v", err)
 	}
-	err := lose(404)
-	if _, ok := errors.AsType[*StatusError](err); !ok || !errors.Is(err, asynq.SkipRetry) || !strings.Contains(err.Error(), lost) {
-		t.Errorf("404: got %v, want the StatusError, SkipRetry and %q", err, lost)
+	if proto != "HTTP/2.0" {
+		t.Errorf("the call came by %s, want HTTP/2.0", proto)
 	}
 }

@@ -5,11 +5,9 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"net/url"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/hibiken/asynq"
@@ -19,8 +17,6 @@ import (
 // the query, with the status s.
 type site struct {
 	handler *HTTPHandler
-	port    string
-	mu      sync.Mutex
 	seen    []string // "METHOD host/path body"
 }
 
@@ -37,23 +33,17 @@ func putBackAs(payload []byte) error {
 	return &movedError{next}
 }
 
-func newSite(t *testing.T) *site {
-	t.Helper()
-	s := &site{handler: local()}
+func newSite() *site {
+	s := new(site)
+	s.handler = inMemory(s.ServeHTTP)
 	s.handler.PutBackAs = putBackAs
-	srv := httptest.NewServer(s)
-	t.Cleanup(srv.Close)
-	s.port = port(srv.URL)
-	s.handler.resolver = newNameServer(t, "127.0.0.1").resolver()
 	return s
 }
 
 func (s *site) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, _ := io.ReadAll(r.Body)
-	s.mu.Lock()
 	host, _, _ := strings.Cut(r.Host, ":")
 	s.seen = append(s.seen, strings.TrimSpace(r.Method+" "+host+r.URL.Path+" "+string(body)))
-	s.mu.Unlock()
 	if to := r.URL.Query().Get("to"); to != "" {
 		status := http.StatusFound
 		_, _ = fmt.Sscan(r.URL.Query().Get("s"), &status)
@@ -65,11 +55,10 @@ func (s *site) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(w, "here")
 }
 
-// url returns a URL of the site under a host name.
-func (s *site) url(host, path string) string { return "http://" + host + ":" + s.port + path }
+func siteURL(host, path string) string { return "http://" + host + path }
 
 func TestRedirects(t *testing.T) {
-	s := newSite(t)
+	s := newSite()
 	t.Setenv("KEY", "a secret of its own")
 	s.handler.Secrets = []string{"env:KEY"}
 	off, requeue := RedirectsOff, RedirectsRequeue
@@ -85,27 +74,27 @@ func TestRedirects(t *testing.T) {
 		{"off is the default", "", "", 302, "/end", 0, "/end is not followed: redirects are off"},
 		{"off", off, "", 302, "/end", 0, "/end is not followed: redirects are off"},
 		{"to the same host", requeue, "", 302, "/end", 0, "GET a.example/end"},
-		{"in other letters", requeue, "", 302, s.url("A.Example.", "/end"), 0, "GET A.Example./end"},
-		{"to another host", requeue, "", 302, s.url("b.example", "/end#part"), 0, "GET b.example/end"},
-		{"to another host without a scheme", requeue, "", 302, "//b.example:" + s.port + "/end", 0, "GET b.example/end"},
+		{"in other letters", requeue, "", 302, siteURL("A.Example.", "/end"), 0, "GET A.Example./end"},
+		{"to another host", requeue, "", 302, siteURL("b.example", "/end#part"), 0, "GET b.example/end"},
+		{"to another host without a scheme", requeue, "", 302, "//b.example/end", 0, "GET b.example/end"},
 		{"to a file", requeue, "", 302, "file:///etc/hostname", 0, "want it to begin with http:// or https://"},
 		{"with credentials", requeue, "", 302, "http://u:p@a.example/", 0, "use a header Authorization with a secret"},
 		{"not a URL", requeue, "", 302, "http://[", 0, "not a URL"},
 		{"not UTF-8", requeue, "", 302, "/\xff", 0, "GET a.example/\xff"},
 		{"too many", requeue, "", 302, "/end", MaxRedirects, "it would be redirect 6: want at most 5"},
-		{"a secret in the URL", requeue, "", 302, "http://a.example/?key=a%20secret%20of%20its%20own", 0, "it is another origin, and the URL has a secret"},
+		{"a secret in the URL", requeue, "", 302, "http://a.example:1/?key=a%20secret%20of%20its%20own", 0, "it is another origin, and the URL has a secret"},
 		{"HEAD", requeue, "HEAD", 302, "/end", 0, "HEAD a.example/end"},
 		{"POST, 301", requeue, "POST", 301, "/end", 0, "GET a.example/end"},
-		{"PUT, 303", requeue, "PUT", 303, s.url("b.example", "/end"), 0, "GET b.example/end"},
+		{"PUT, 303", requeue, "PUT", 303, siteURL("b.example", "/end"), 0, "GET b.example/end"},
 		{"POST, 307", requeue, "POST", 307, "/end", 0, "POST a.example/end text"},
 		{"PUT, 308", requeue, "PUT", 308, "/end", 0, "PUT a.example/end text"},
-		{"a body for another host", requeue, "POST", 307, s.url("b.example", "/end"), 0, `it is another origin, and the call has a body: want "b.example" in http.redirect_bodies of the worker's config if that host may have the body`},
+		{"a body for another host", requeue, "POST", 307, siteURL("b.example", "/end"), 0, `it is another origin, and the call has a body: want "b.example" in http.redirect_bodies of the worker's config if that host may have the body`},
 		{"a body for another port", requeue, "POST", 308, "http://a.example:1/", 0, `it is another origin, and the call has a body: want "a.example" in http.redirect_bodies of the worker's config if that host may have the body`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s.seen = nil
 			call := HTTPRequest{
-				Method: tt.method, URL: s.url("a.example", fmt.Sprintf("/?key=${env:KEY}&s=%d&to=%s", tt.status, strings.ReplaceAll(url.QueryEscape(tt.to), "+", "%20"))),
+				Method: tt.method, URL: siteURL("a.example", fmt.Sprintf("/?key=${env:KEY}&s=%d&to=%s", tt.status, strings.ReplaceAll(url.QueryEscape(tt.to), "+", "%20"))),
 				Redirects: tt.redirects, Hops: tt.hops,
 			}
 			if tt.method != "" && tt.method != "HEAD" {
@@ -124,7 +113,7 @@ func TestRedirects(t *testing.T) {
 			}
 		})
 	}
-	if err := processBy(t, s.handler, HTTPRequest{URL: s.url("a.example", "/?to=/end"), Redirects: requeue, Expect: []int{302}}); err != nil {
+	if err := processBy(t, s.handler, HTTPRequest{URL: siteURL("a.example", "/?to=/end"), Redirects: requeue, Expect: []int{302}}); err != nil {
 		t.Errorf("an expected redirect: %v", err)
 	}
 }
@@ -177,8 +166,8 @@ func TestRedirects_Bodies(t *testing.T) {
 		"b.example":     {"B.example"},
 		"sub.b.example": {"*.b.example"},
 	} {
-		s := newSite(t)
-		call := HTTPRequest{Method: "POST", Body: "text", Redirects: RedirectsRequeue, URL: s.url("a.example", "/?s=308&to="+url.QueryEscape(s.url(host, "/end")))}
+		s := newSite()
+		call := HTTPRequest{Method: "POST", Body: "text", Redirects: RedirectsRequeue, URL: siteURL("a.example", "/?s=308&to="+url.QueryEscape(siteURL(host, "/end")))}
 		s.handler.RedirectBodies = []string{"a.example", "*.other.example"}
 		if _, ok := errors.AsType[*StatusError](processBy(t, s.handler, call)); !ok {
 			t.Errorf("%s: the redirect is followed", host)

@@ -3,7 +3,6 @@ package tasks
 import (
 	"bytes"
 	"encoding/base64"
-	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -14,7 +13,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
-	"github.com/hibiken/asynq"
 )
 
 func TestResultBody(t *testing.T) {
@@ -50,29 +48,6 @@ func TestResultBody(t *testing.T) {
 				t.Errorf("-want +got:\n%s", diff)
 			}
 		})
-	}
-}
-
-func TestHTTP_BrokenBody_KeepsBeginning(t *testing.T) {
-	for _, status := range []int{200, 404, 503} {
-		url := serve(t, func(w http.ResponseWriter, _ *http.Request) {
-			w.Header().Set("Content-Length", "100")
-			w.WriteHeader(status)
-			_, _ = io.WriteString(w, "begin")
-			_ = http.NewResponseController(w).Flush()
-			panic(http.ErrAbortHandler)
-		})
-		got, err := local().fetch(t, HTTPRequest{URL: url})
-		if got == nil || got.Status != status || got.Body != "begin" || !got.Truncated {
-			t.Errorf("%d: result %+v, want the status and the beginning of the body", status, got)
-		}
-		_, wrongStatus := errors.AsType[*StatusError](err)
-		switch {
-		case status == 200 && (!errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, asynq.SkipRetry)):
-			t.Errorf("200: got %v, want unexpected EOF, to be retried", err)
-		case status != 200 && !wrongStatus:
-			t.Errorf("%d: got %v, want a StatusError", status, err)
-		}
 	}
 }
 

@@ -131,6 +131,3 @@ func filterPairs(q url.Values) (list []string) {
 	}
 	return list
 }
-
-// field is a field of a form.
-type field struct{ Name, Label, Value, Hint string }

@@ -173,7 +173,7 @@ func TestAccessibility(t *testing.T) {
 	ctx := browse(t, 3*time.Minute)
 	do(ctx, t, "archive a job", chromedp.Navigate(url+"/?token=open+sesame"), chromedp.WaitVisible(`#limit-host`), chromedp.Navigate(url+"/jobs?state=archived"), until(`document.querySelector('.reason')`))
 	pages := []string{
-		"do?back=&action=change&limit=host", "do?back=&action=block&limit=host", "do?back=&action=delete&queue=default&id=lost", "jobs", "jobs?state=archived&queue=default", "jobs?state=nope", "jobs?type=none", "", "?open=host", "waiting", "job?queue=default&id=lost", "job?queue=default&id=job-1",
+		"do?back=&action=change&limit=host", "do?back=&action=block&limit=host", "jobs", "jobs?state=archived&queue=default", "jobs?state=nope", "jobs?type=none", "", "?open=host", "waiting", "job?queue=default&id=lost", "job?queue=default&id=job-1",
 		"changes", "find?q=host", "find?q=nothing", "no-such-page",
 	}
 	for name, looks := range map[string]chromedp.Action{"light": view(1280, 900, false), "dark, on a phone": view(390, 844, true)} {

@@ -1,5 +1,5 @@
 // Package page serves a live page that shows which jobs wait for which limit, and how long, and lets an
-// operator change limits and jobs.
+// operator change limits.
 //
 //	p, err := page.New(page.Options{Redis: rdb, Limiter: limiter, Token: token})
 //	…

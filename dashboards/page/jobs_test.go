@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"html"
-	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -108,46 +107,6 @@ func TestJob_DeniedOrFailed(t *testing.T) {
 		text := body(t, ask(w.page(), request("GET", "/jobs", nil)))
 		return strings.Contains(text, `>Waiting <small class="num">2</small>`) && strings.Contains(text, `>Retrying <small class="num">1</small>`)
 	})
-}
-
-// TestJobActions: an action is done to its job alone, and is in the changelog.
-func TestJobActions(t *testing.T) {
-	w := miniFixture(t)
-	listed(w)
-	p := w.page()
-	for _, tt := range []struct {
-		action, queue, id string
-		code              int
-		answer, done      string
-	}{
-		{"run", "default", "lost-4", 303, "", "run"},
-		{"delete", "default", "lost-5", 303, "", "deleted"},
-		{"archive", "default", "denied-2", 303, "", "archived"},
-		{"delete", "reports", "later-1", 303, "", "deleted"},
-		{"delete", "reports", "later-1", 404, "not found", ""},
-		{"run", "default", "denied-2", 303, "", "run"},
-		{"cancel", "default", "next-1", 422, "the job is pending: it is not running: archive or delete it instead", ""},
-	} {
-		form := url.Values{"action": {tt.action}, "queue": {tt.queue}, "id": {tt.id}}
-		if text := body(t, ask(p, request("GET", "/do?"+form.Encode(), nil))); !strings.Contains(text, "job "+tt.id+" of queue "+tt.queue) {
-			t.Errorf("%v asks:\n%s", form, text)
-		}
-		before, err := w.limiter.Changes(t.Context(), 1)
-		w.must(err)
-		got := ask(p, request("POST", "/do", form))
-		if text := body(t, got); got.StatusCode != tt.code || !strings.Contains(text, tt.answer) {
-			t.Errorf("%v: %d, want %d and %q:\n%s", form, got.StatusCode, tt.code, tt.answer, text)
-		}
-		changes, err := w.limiter.Changes(t.Context(), 1)
-		w.must(err)
-		c, want := changes[0], throttle.Change{What: tt.done, Jobs: 1, Job: throttle.JobID{Queue: tt.queue, ID: tt.id}}
-		if c.ID == before[0].ID {
-			c, want = throttle.Change{}, throttle.Change{}
-		}
-		if c.What != want.What || c.Jobs != want.Jobs || c.Job != want.Job || (c.What == "") != (tt.done == "") {
-			t.Errorf("%v: the changelog has %+v, want %+v", form, c, want)
-		}
-	}
 }
 
 // TestJob_Attempts: a job's page shows how its attempts ended, without secrets.

@@ -89,7 +89,6 @@ func (d *waitingData) add(ctx context.Context, p *Page, limiter *waitdb.DB, s *s
 type jobData struct {
 	ID, Queue   string // of the address
 	inspect.Job        // without a TaskInfo if there is no such job
-	Actions     []link
 	Failures    int
 	// Attempts are the last attempts, and Crashes is the number of its workers' forgiven crashes:
 	// see asynqdb.DB.Attempts.
@@ -117,24 +116,8 @@ func loadJob(ctx context.Context, p *Page, s *snapshot, at address) (any, error)
 	if job.Position != nil {
 		d.Position = new(s.Position(*job.Position))
 	}
-	if d.Attempts, d.Crashes, err = p.queues.DB.Attempts(ctx, job.Queue, job.ID); err != nil {
-		return nil, err
-	}
-	d.Actions = jobLinks(job, at.String(), jobActions...)
-	return d, nil
-}
-
-// link is a button of an action.
-type link struct{ Verb, To string }
-
-// jobLinks returns links for the actions that apply to a job.
-func jobLinks(job inspect.Job, back string, names ...string) (links []link) {
-	for _, name := range names {
-		if a := actions[name]; a.jobs.Excludes(job.State) == "" {
-			links = append(links, link{a.Verb, act(name, back, "queue", job.Queue, "id", job.ID)})
-		}
-	}
-	return links
+	d.Attempts, d.Crashes, err = p.queues.DB.Attempts(ctx, job.Queue, job.ID)
+	return d, err
 }
 
 // serveFind redirects to what the text names: the ID of a job, a limit, or a key for which jobs
@@ -174,14 +157,9 @@ type jobsData struct {
 	Queue       string
 	Queues      []string
 	Fields      []field // the remaining fields of the filter
-	Jobs        []listedJob
+	Jobs        []inspect.Job
 	First, Next string // addresses; empty on the first and the last page
 	Wrong       string // an error of the filter
-}
-
-type listedJob struct {
-	inspect.Job
-	Actions []link
 }
 
 // tab is a link to the jobs in some states.
@@ -234,12 +212,12 @@ func loadJobs(ctx context.Context, p *Page, s *snapshot, at address) (any, error
 	if d.Next = next.String(); d.Next != "" {
 		d.Next = to("jobs", append(filterPairs(at.Values), "from", d.Next)...)
 	}
-	for _, job := range jobs {
+	for i, job := range jobs {
 		if job.Position != nil {
-			job.Position = new(s.Position(*job.Position))
+			jobs[i].Position = new(s.Position(*job.Position))
 		}
-		d.Jobs = append(d.Jobs, listedJob{job, jobLinks(job, at.String(), "run", "cancel", "delete")})
 	}
+	d.Jobs = jobs
 	return d, nil
 }
 

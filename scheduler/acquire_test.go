@@ -96,7 +96,7 @@ func TestStalePermits_NotUsed(t *testing.T) {
 		}
 		st.fetch(11)
 		time.Sleep(3*time.Second + 50*time.Millisecond)
-		st.server.redis.prefetcher.setSlots(1)
+		st.server.prefetcher.setSlots(1)
 		time.Sleep(2 * time.Second)
 		if n := held(); n != 1 || freed.Load() < 10 {
 			t.Errorf("%d slots are held and %d were freed by jobs that did not start, want 1 and 10", n, freed.Load())
@@ -227,7 +227,7 @@ func TestStalePermits_KeepMaxWait(t *testing.T) {
 func TestGiveBack_KeepsPosition(t *testing.T) {
 	limit := throttle.Limit{Name: "api", Kind: throttle.FixedWindow, Rate: throttle.Rate{N: 2, Per: 4 * time.Second}}
 	virtual(t, settings{config: oneWorker, limits: []throttle.Limit{limit}, handle: takes(1500 * time.Millisecond)}, func(t *testing.T, st *stack) {
-		st.server.redis.prefetcher.setSlots(2) // it fetches one more than it can start
+		st.server.prefetcher.setSlots(2) // it fetches one more than it can start
 		want := st.enqueueN(12, "")
 		time.Sleep(time.Minute)
 		st.wantOrder(want)

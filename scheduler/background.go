@@ -24,6 +24,7 @@ func (s *Server) startBackground() bool {
 	for _, c := range s.scopes {
 		s.background.Go(func() { c.keepScope(ctx) })
 		s.background.Go(func() { c.watchRules(ctx) })
+		s.background.Go(func() { c.tellSlots(ctx) })
 		c.stopStats = c.stats.Start()
 	}
 	return true

@@ -180,7 +180,7 @@ func TestReconcile_ChecksAreNoOrphans(t *testing.T) {
 	virtual(t, settings{limits: []throttle.Limit{funnel("api", 1, 1)}}, func(t *testing.T, st *stack) {
 		check := asynqdb.CheckQueue + "of another"
 		_, scope := st.server.scopes[0].limiter.Scope()
-		fetching := st.server.redis.prefetcher.lock
+		fetching := st.server.prefetcher.lock
 		fetching <- struct{}{} // the server must not fetch the job of its queue first
 		for _, queue := range []string{check, "default"} {
 			st.enqueue(needing(""), asynq.TaskID("it"), asynq.Queue(queue))

@@ -54,16 +54,22 @@ type prefetcher struct {
 	slots  int // of the server
 	shares int // how many weighted queues asynq draws from; 1 with strict priority
 
-	lock     chan struct{} // guards what follows; held while Redis answers
-	next     batch         // jobs that asynq gets next; they go back at until
-	until    time.Time
-	returned []batch                     // jobs that must go back
-	lost     map[string]*asynqdb.Dequeue // by queue: a fetch whose reply was lost
-	emptyAt  map[string]time.Time        // by queue: the last fetch that left no job which it may take
-	passes   map[string]time.Duration    // by queue with a backlog: how long its last batch took
-	passAt   time.Time                   // when the next batch of new jobs of such a queue is due
-	timer    *time.Timer                 // gives back jobs that do not start in time
-	stopped  bool
+	lock      chan struct{} // guards what follows; held while Redis answers
+	next      batch         // jobs that asynq gets next; they go back at until
+	until     time.Time
+	lost      map[string]*asynqdb.Dequeue // by queue: a fetch whose reply was lost
+	emptyAt   map[string]time.Time        // by queue: the last fetch that left no job which it may take
+	passes    map[string]time.Duration    // by queue with a backlog: how long its last batch took
+	passAt    time.Time                   // when the next batch of new jobs of such a queue is due
+	timer     *time.Timer                 // gives back jobs that do not start in time
+	rotations map[string]*rotation        // by asynq queue; only for queues with shards
+	stopped   bool
+}
+
+// rotation is the order in which a server fetches from the shards of a queue.
+type rotation struct {
+	shards []string
+	next   int
 }
 
 // batch holds the jobs returned by one dequeue that have not started yet.
@@ -76,8 +82,13 @@ type batch struct {
 func newPrefetcher(s *Server, cfg asynq.Config) *prefetcher {
 	p := &prefetcher{
 		Server: s, slots: cfg.Concurrency, shares: 1,
-		lock: make(chan struct{}, 1), lost: map[string]*asynqdb.Dequeue{}, emptyAt: map[string]time.Time{},
-		passes: map[string]time.Duration{},
+		lock: make(chan struct{}, 1), lost: map[string]*asynqdb.Dequeue{}, emptyAt: map[string]time.Time{}, passes: map[string]time.Duration{}, rotations: map[string]*rotation{},
+	}
+	for queue := range s.shards {
+		r := &rotation{shards: s.shards.Names(queue)}
+		for _, name := range r.shards {
+			p.rotations[name] = r
+		}
 	}
 	if p.slots < 1 {
 		p.slots = runtime.NumCPU() // as asynq does
@@ -104,18 +115,18 @@ type source struct {
 }
 
 // dequeue replaces asynq's script Dequeue. It returns one job that asynq may start, possibly of
-// another queue than the source. ends is the Unix second at which the lease ends. It calls choose only
-// if it fetches jobs. The error is redis.Nil if there is no job, or errAllDenied.
-func (p *prefetcher) dequeue(ctx context.Context, ends int64, choose func() source) (*attempt, error) {
+// another queue. ends is the Unix second at which the lease ends. It chooses the
+// source only if it fetches jobs. The error is redis.Nil if there is no job, or errAllDenied.
+func (p *prefetcher) dequeue(ctx context.Context, queue string, ends int64) (*attempt, error) {
 	p.lock <- struct{}{}
 	defer func() { <-p.lock }()
 	if p.stopped {
 		return nil, redis.Nil
 	}
-	p.returnExpired(ctx)
+	p.giveBackExpired(ctx)
 	var from source
 	if len(p.next.jobs) == 0 {
-		from = choose()
+		from = p.sourceOf(queue)
 		if err := p.repeatLost(ctx, from.queue); err != nil {
 			return nil, err
 		}
@@ -185,7 +196,7 @@ func (p *prefetcher) send(ctx context.Context, c *asynqdb.Dequeue, n int) (int, 
 	}
 	if time.Until(c.LeaseEnd()) < leastLease {
 		p.until = time.Now()
-		p.returnExpired(ctx)
+		p.giveBackExpired(ctx)
 	} else if len(found) > 0 && !p.stopped {
 		all := p.next.jobs
 		p.next.jobs = p.acquireAll(ctx, p.next)
@@ -231,45 +242,32 @@ func (p *prefetcher) repeatLost(ctx context.Context, queue string) error {
 	return nil
 }
 
-// returnExpired gives back jobs that did not start in time. If Redis does not take them, it tries
-// again each second until the leases end.
-func (p *prefetcher) returnExpired(ctx context.Context) {
-	if len(p.next.jobs) > 0 && !time.Now().Before(p.until) {
-		p.returned = append(p.returned, p.next)
-		p.next = batch{}
+// giveBackExpired puts jobs that did not start in time back to where they were fetched from. A job that
+// was allowed keeps its position among the jobs that wait for permits. If Redis does not take the
+// jobs, recovery puts them back.
+func (p *prefetcher) giveBackExpired(ctx context.Context) {
+	b := p.next
+	if len(b.jobs) == 0 || time.Now().Before(p.until) {
+		return
 	}
-	back := p.returned
-	p.returned = nil
-	for _, b := range back {
-		if p.giveBack(ctx, b) != nil && time.Now().Before(b.LeaseEnd()) {
-			p.returned = append(p.returned, b)
-		}
-	}
-	if len(p.returned) > 0 {
-		p.timer.Reset(time.Second)
-	}
-}
-
-// giveBack puts jobs back to where they were fetched from. A job that was allowed keeps its
-// position among the jobs that wait for permits.
-func (p *prefetcher) giveBack(ctx context.Context, b batch) error {
+	p.next = batch{}
 	back := make([]asynqdb.Taken, len(b.jobs))
 	for i, a := range b.jobs {
-		if a.done != nil && !a.taken {
-			a.taken, a.back = true, true
+		if a.done != nil {
+			a.back = true
 			a.msg = string(a.nextPosition().writeTo(a.job, []byte(a.msg)))
 			go a.releaseUnused()
 		}
 		back[i] = asynqdb.Taken{ID: a.ID, Msg: a.msg, Back: a.back}
 	}
-	return p.db.GiveBack(ctx, b.Dequeue, back...)
+	_ = p.db.GiveBack(ctx, b.Dequeue, back...)
 }
 
 // expire gives back jobs that asynq did not dequeue in time.
 func (p *prefetcher) expire() {
 	p.lock <- struct{}{}
 	defer func() { <-p.lock }()
-	p.returnExpired(context.Background())
+	p.giveBackExpired(context.Background())
 	if len(p.next.jobs) > 0 {
 		p.timer.Reset(time.Until(p.until))
 	}
@@ -283,12 +281,32 @@ func (p *prefetcher) stop() {
 	p.stopped = true
 	ctx := context.Background()
 	p.until = time.Now()
-	p.returnExpired(ctx)
+	p.giveBackExpired(ctx)
 	for _, c := range p.lost {
 		_, _ = p.send(ctx, c, 0) // if this fails, recovery puts the jobs back
 		p.until = time.Now()
-		p.returnExpired(ctx)
+		p.giveBackExpired(ctx)
 	}
+}
+
+// sourceOf returns the queue to fetch from when asynq fetches from queue. A shard whose marker has
+// come is next, because it has a job. Otherwise the shards of a queue take turns, because asynq with
+// strict priority always begins with the same shard.
+func (p *prefetcher) sourceOf(queue string) source {
+	queues := []string{queue}
+	r := p.rotations[queue]
+	if r != nil {
+		queues = r.shards
+	}
+	marked, ok := p.markers.take(queues...)
+	switch {
+	case ok:
+		queue = marked
+	case r != nil:
+		queue = r.shards[r.next]
+		r.next = (r.next + 1) % len(r.shards)
+	}
+	return source{queue, p.markers.woken, len(queues), ok, p.markers.quiet()}
 }
 
 // acquireAll requests permits for fetched jobs, and returns the jobs that asynq gets. It puts denied
@@ -326,7 +344,7 @@ func (s *Server) putBackDenied(ctx context.Context, b batch) (others []*attempt)
 			continue
 		}
 		msg := asynqdb.WithLastError([]byte(a.msg), why.Error())
-		backs, denied = append(backs, s.redis.newPutBack(a, why, msg, a.unique)), append(denied, a)
+		backs, denied = append(backs, s.newPutBack(a, why, msg, a.unique)), append(denied, a)
 	}
 	if len(backs) == 0 {
 		return others

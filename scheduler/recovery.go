@@ -2,7 +2,6 @@ package scheduler
 
 import (
 	"context"
-	"log/slog"
 	"maps"
 	"slices"
 	"time"
@@ -32,8 +31,7 @@ const (
 // script checks that the lease is still the one that was seen. Crashes that are no longer forgiven
 // are left to asynq.
 type recovery struct {
-	*redisClient
-	log    *slog.Logger
+	*Server
 	queues []string
 	seen   map[job]sighting // late leases
 	walk   *asynqdb.Walk    // through all jobs
@@ -49,7 +47,7 @@ type sighting struct {
 // recoverJobs watches the leases of the server's queues until ctx ends: at each heartbeat, and each
 // second while a lease was not extended between two heartbeats.
 func (s *Server) recoverJobs(ctx context.Context) {
-	r := recovery{redisClient: s.redis, log: s.log, queues: slices.Sorted(maps.Keys(s.byQueue))}
+	r := recovery{Server: s, queues: slices.Sorted(maps.Keys(s.byQueue))}
 	for ctx.Err() == nil {
 		next := heartbeat
 		if r.look(ctx) {

@@ -9,7 +9,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/hibiken/asynq"
 
 	"github.com/headgate/headgate/internal/asynqdb"
@@ -79,18 +78,12 @@ func (s *Server) addScope(limiter *throttle.Limiter, queues []string, part shard
 		Server: s, shard: part, queues: queues, limiter: waitdb.New(limiter), weights: map[string]fairqueue.Weight{}, changed: make(chan struct{}, 1),
 		logged: loggedDifferences{files: map[string]string{}, lost: map[string]bool{}},
 	}
-	c.permits = c.limiter
+	c.permits, c.slots.due = c.limiter, make(chan struct{}, 1)
 	c.requests.acquire = c.acquire
 	c.setHealth()
 	rdb, prefix := c.limiter.Scope()
 	c.stats = stats.New(rdb, prefix)
 	c.stats.Queues, c.stats.ServedQueues, c.stats.RuleFor = s.db.Redis, queues, s.wantsOf
-	name := uuid.NewString()
-	c.slots = slotTeller{queues: queues, free: s.idleSlots, tell: func(free int, every time.Duration) {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-		defer cancel()
-		_ = c.limiter.ReportSlots(ctx, name, free, every, queues) // the leader asks again in a second
-	}}
 	if len(s.scopes) > 0 {
 		c.stats.IsProcessOf(s.scopes[0].stats)
 	}
@@ -180,6 +173,6 @@ func (s *scope) blockParts(d time.Duration, needs []throttle.Need) {
 func (s *scope) dispatch(ctx context.Context) {
 	dispatcher.Run(ctx, dispatcher.Config{
 		Waits: s.limiter, DB: s.db, Queues: s.queues, Log: s.log, LimiterHealth: s.limiterHealth, QueuesHealth: s.queueHealth,
-		ReconcileInterval: s.reconcileInterval, MaxHeartbeat: s.maxHeartbeat, Stats: s.stats, SlotsRequested: s.slots.wanted, Spread: s.spread,
+		ReconcileInterval: s.reconcileInterval, MaxHeartbeat: s.maxHeartbeat, Stats: s.stats, SlotsRequested: s.slotsWanted, Spread: s.spread,
 	})
 }

@@ -56,6 +56,8 @@ type Server struct {
 	grant             time.Duration // how long permits are reserved for a granted job
 	inFlight          inFlight
 	db                asynqdb.DB // of the queues
+	forgivenCrashes   int        // number of crashes of a job that do not count as failures
+	prefetcher        *prefetcher
 	markers           *markerWaiter
 	reconcileInterval time.Duration      // time between two reconciliations of the waiting jobs with asynq
 	maxHeartbeat      time.Duration      // longest time between two heartbeats of a leader
@@ -142,7 +144,7 @@ func NewServer(rdb redis.UniversalClient, rules Rules, cfg asynq.Config, opts ..
 		return nil, err
 	}
 	s := &Server{
-		rules: rules, log: o.log, db: asynqdb.New(rdb), reconcileInterval: dispatcher.DefaultReconcileInterval, maxHeartbeat: dispatcher.DefaultMaxHeartbeat,
+		rules: rules, log: o.log, forgivenCrashes: o.forgivenCrashes, db: asynqdb.New(rdb), reconcileInterval: dispatcher.DefaultReconcileInterval, maxHeartbeat: dispatcher.DefaultMaxHeartbeat,
 		shutdownTimeout: cmp.Or(max(0, cfg.ShutdownTimeout), shutdownTimeout), grant: max(minGrant, 3*cfg.TaskCheckInterval),
 		served: slices.Sorted(maps.Keys(cfg.Queues)), shards: shards, byQueue: map[string]*scope{},
 	}
@@ -158,25 +160,17 @@ func NewServer(rdb redis.UniversalClient, rules Rules, cfg asynq.Config, opts ..
 	}
 	s.canPromote.Store(!o.polling)
 	s.markers = newMarkerWaiter(rdb, slices.Sorted(maps.Keys(s.byQueue)), cmp.Or(max(0, cfg.TaskCheckInterval), maxPoll))
-	s.redis = &redisClient{
-		UniversalClient: rdb, db: s.db, inFlight: &s.inFlight, forgivenCrashes: o.forgivenCrashes, canPromote: &s.canPromote, scopeOf: s.scopeOf, rotations: map[string]*rotation{},
-		markers: s.markers, prefetcher: newPrefetcher(s, cfg),
-	}
-	for queue := range s.shards {
-		r := &rotation{shards: s.shards.Names(queue)}
-		for _, name := range r.shards {
-			s.redis.rotations[name] = r
-		}
-	}
 	s.markers.onIdle = func() {
 		for _, c := range s.scopes {
-			c.slots.idle()
+			c.slots.foundEmpty()
 		}
 	}
+	s.prefetcher = newPrefetcher(s, cfg)
 	for _, c := range s.scopes {
-		c.stats.Concurrency = s.redis.prefetcher.slots
+		c.stats.Concurrency = s.prefetcher.slots
 	}
 	cfg.Queues = expandQueues(s.shards, cfg.Queues, cfg.StrictPriority)
+	s.redis = &redisClient{UniversalClient: rdb, s: s}
 	s.asynq = asynq.NewServerFromRedisClient(s.redis, s.config(cfg))
 	return s, nil
 }
@@ -272,7 +266,7 @@ func (s *Server) Stop() {
 
 // stopFetching puts fetched jobs that have not started back, and wakes asynq if it waits for a job.
 func (s *Server) stopFetching() {
-	s.redis.prefetcher.stop()
+	s.prefetcher.stop()
 	s.markers.stop()
 }
 

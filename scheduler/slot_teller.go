@@ -1,29 +1,28 @@
 package scheduler
 
 import (
+	"context"
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/google/uuid"
 )
 
-// slotTeller reports how many worker slots of a server are free, while the leader requests that.
-// The leader needs the numbers to grant a queue no more permits than its workers can use. Slots
-// count as free only while the server's queues are empty, because otherwise pending jobs take them.
-// The server reports when the leader requests it, when its queues become empty, and when a job
-// takes the last slot. It is safe for concurrent use.
+// slotTeller tells the leader of a scope how many worker slots of a server are free, so that a queue
+// is granted no more permits than its workers can use. Slots count as free only while the server's
+// queues are empty, because otherwise pending jobs take them. The server tells when the leader
+// requests it, when its queues become empty, and when a job takes the last slot. It is safe for
+// concurrent use.
 type slotTeller struct {
-	queues []string
-	free   func() int
-	tell   func(free int, every time.Duration) // every: average time between two fetched jobs
+	due chan struct{} // receives a value when a report is due
 
 	mu       sync.Mutex
 	empty    bool      // whether the server has found its queues empty, and fetched no job since
 	until    time.Time // when the leader's request ends
 	since    time.Time // when the count of fetched jobs began
 	fetched  int
-	reported int  // the free slots of the last report
-	running  bool // whether tellAll runs
-	due      bool // whether a report is due
+	reported int // the free slots of the last report
 }
 
 const (
@@ -34,68 +33,74 @@ const (
 	slotsCountedFor = time.Minute
 )
 
-// wanted is called when the leader requests the slots of some queues.
-func (s *slotTeller) wanted(queues []string) {
+// slotsWanted is called when the leader requests the slots of some queues.
+func (s *scope) slotsWanted(queues []string) {
 	if !slices.ContainsFunc(queues, func(queue string) bool { return slices.Contains(s.queues, queue) }) {
 		return
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	t := &s.slots
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	now := time.Now()
-	if now.After(s.until) {
-		s.since, s.fetched = now, 0
+	if now.After(t.until) {
+		t.since, t.fetched = now, 0
 	}
-	if counted := now.Sub(s.since); counted > slotsCountedFor {
-		s.since, s.fetched = now.Add(-counted/2), s.fetched/2
+	if counted := now.Sub(t.since); counted > slotsCountedFor {
+		t.since, t.fetched = now.Add(-counted/2), t.fetched/2
 	}
-	s.until = now.Add(slotsWantedFor)
-	s.report()
+	t.until = now.Add(slotsWantedFor)
+	t.report()
 }
 
-// took is called when a job was fetched.
-func (s *slotTeller) took() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.empty = false
-	s.fetched++
-	if s.reported > 0 && s.free() == 0 {
-		s.report()
-	}
-}
-
-// idle is called when the queues are empty.
-func (s *slotTeller) idle() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.empty = true
-	s.report()
-}
-
-// report starts a report. If a report becomes due during a call of tell, it is sent after the call.
-func (s *slotTeller) report() {
-	if time.Now().After(s.until) {
-		return
-	}
-	if s.due = true; !s.running {
-		s.running = true
-		go s.tellAll()
+// tookJob is called when a job was fetched.
+func (s *scope) tookJob() {
+	t := &s.slots
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.empty = false
+	t.fetched++
+	if t.reported > 0 && s.idleSlots() == 0 {
+		t.report()
 	}
 }
 
-func (s *slotTeller) tellAll() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for s.due {
-		s.due, s.reported = false, 0
-		if s.empty {
-			s.reported = s.free()
+// foundEmpty is called when the queues are empty.
+func (t *slotTeller) foundEmpty() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.empty = true
+	t.report()
+}
+
+// report starts a report, or another one after that which is under way.
+func (t *slotTeller) report() {
+	if !time.Now().After(t.until) {
+		select {
+		case t.due <- struct{}{}:
+		default:
 		}
-		free, every := s.reported, time.Since(s.since)/time.Duration(s.fetched+1)
-		s.mu.Unlock()
-		s.tell(free, every)
-		s.mu.Lock()
 	}
-	s.running = false
+}
+
+// tellSlots sends the reports until the context ends.
+func (s *scope) tellSlots(ctx context.Context) {
+	name, t := uuid.NewString(), &s.slots
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.due:
+		}
+		t.mu.Lock()
+		if t.reported = 0; t.empty {
+			t.reported = s.idleSlots()
+		}
+		free, every := t.reported, time.Since(t.since)/time.Duration(t.fetched+1)
+		t.mu.Unlock()
+		call, cancel := context.WithTimeout(ctx, time.Second)
+		_ = s.limiter.ReportSlots(call, name, free, every, s.queues) // the leader asks again in a second
+		cancel()
+	}
 }
 
 // idleSlots returns how many slots are free for jobs.
@@ -103,5 +108,5 @@ func (s *Server) idleSlots() int {
 	if s.markers.stopped.Err() != nil {
 		return 0
 	}
-	return max(0, s.redis.prefetcher.slots-s.inFlight.busy())
+	return max(0, s.prefetcher.slots-s.inFlight.busy())
 }

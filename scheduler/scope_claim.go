@@ -3,15 +3,9 @@ package scheduler
 import (
 	"context"
 	"fmt"
-	"maps"
-	"net"
-	"os"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/redishealth"
 	"github.com/headgate/headgate/internal/waitdb"
@@ -28,9 +22,9 @@ const (
 // jobs in one asynq Redis only. It fails if another asynq Redis has the scope. If the queues' or the
 // limiter's Redis is unavailable, it does nothing and returns nil. It takes three round trips.
 //
-// A claim stores the asynq Redis's data ID and address. A later claim must match one of them, because a
-// failover changes the address, and a loss of data changes the ID. If the address is unknown, as with
-// Sentinel, a running process also passes the ID that it saw before.
+// A claim stores the ID of the data in the asynq Redis, which a failover keeps. A loss of data changes
+// the ID, so a running process also passes the ID that it saw before. Within 20 s it renews the claim
+// with the new one; no other process of the same Redis can start before that.
 //
 // claim also ensures that all workers in a scope have the same data version. If the data have an older
 // version and no process leads, the limiter deletes the records of waiting jobs, and the jobs request
@@ -45,9 +39,8 @@ func (s *scope) claim(ctx context.Context) error {
 		return replyError(err)
 	}
 	limiter := s.limiterHealth.Watch()
-	previous, _ := s.claimed.Load().(string)
-	address := addressOf(rdb, data)
-	other, version, err := s.limiter.Claim(ctx, data, previous, address, claimTTL)
+	before, _ := s.claimed.Load().(string)
+	other, version, err := s.limiter.Claim(ctx, data, before, claimTTL)
 	switch {
 	case limiter.Note(ctx, err) != nil:
 		return replyError(err)
@@ -58,11 +51,11 @@ func (s *scope) claim(ctx context.Context) error {
 		return fmt.Errorf("workers of an older version of headgate run in this limiter's scope (data version %d, here %d): "+
 			"stop all of them, then start this one; waiting jobs are kept", version, waitdb.Version)
 	case other != "":
-		return fmt.Errorf("the asynq Redis at %s uses this limiter's scope, so the one at %s cannot: "+
-			"use a scope for each, or stop the workers of the first for a minute", other, address)
+		return fmt.Errorf("another asynq Redis uses this limiter's scope (its key %s holds %s, here %s): "+
+			"use a scope for each, or stop the workers of the other for a minute", redishealth.DataKey, other, data)
 	}
 	s.claimed.Store(data)
-	_ = s.limiter.SetWeights(ctx, s.weights, previous != "") // the next renewal tries again
+	_ = s.limiter.SetWeights(ctx, s.weights, before != "") // the next renewal tries again
 	return nil
 }
 
@@ -73,40 +66,6 @@ func replyError(err error) error {
 		return nil
 	}
 	return err
-}
-
-// addressOf returns the address of Redis from a client's options, for error messages and to
-// recognize a Redis that has lost its data. If the options have no unique address, the result has
-// the ID of the data.
-func addressOf(rdb redis.UniversalClient, data string) string {
-	kind := fmt.Sprintf("%T", rdb)
-	switch c := rdb.(type) {
-	case interface{ Options() *redis.Options }:
-		if o := c.Options(); o.Addr != sentinelAddr {
-			return fmt.Sprintf("%s/%d", withHostname(o.Addr), o.DB)
-		}
-		kind = "an address that Sentinel knows"
-	case interface{ Options() *redis.ClusterOptions }:
-		if addrs := c.Options().Addrs; len(addrs) > 0 {
-			return strings.Join(addrs, ",")
-		}
-	case interface{ Options() *redis.RingOptions }:
-		return strings.Join(slices.Sorted(maps.Values(c.Options().Addrs)), ",")
-	}
-	return fmt.Sprintf("%s, where %s is %s", kind, redishealth.DataKey, data)
-}
-
-// sentinelAddr is go-redis's placeholder for an address that it gets from a Sentinel.
-const sentinelAddr = "FailoverClient"
-
-// withHostname adds the host name to a loopback address or a socket path.
-func withHostname(addr string) string {
-	host, _, err := net.SplitHostPort(addr)
-	if ip := net.ParseIP(host); err == nil && host != "localhost" && !ip.IsLoopback() {
-		return addr
-	}
-	name, _ := os.Hostname()
-	return addr + " on " + name
 }
 
 // keepScope renews the claim and compares the limits until the context ends. Another asynq Redis can

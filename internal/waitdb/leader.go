@@ -23,11 +23,11 @@ func NewEpoch() string { return fmt.Sprint(Version, " ", uuid.NewString()) }
 
 // Claim binds the scope to one asynq Redis for the time life. data is the ID of the data in that
 // Redis, and before is the ID that they had before, or empty if it is unknown. If another asynq
-// Redis has the scope, Claim returns its address. If this process cannot use the version of the
-// scope's data, Claim returns that version: it is newer, or a worker of an older version still
+// Redis has the scope, Claim returns the ID of its data. If this process cannot use the version of
+// the scope's data, Claim returns that version: it is newer, or a worker of an older version still
 // leads.
-func (db *DB) Claim(ctx context.Context, data, before, address string, life time.Duration) (other string, version int64, err error) {
-	reply, err := db.run(ctx, claimScript, data, before, address, life.Milliseconds(), Version).Slice()
+func (db *DB) Claim(ctx context.Context, data, before string, life time.Duration) (other string, version int64, err error) {
+	reply, err := db.run(ctx, claimScript, data, before, life.Milliseconds(), Version).Slice()
 	if err != nil {
 		return "", 0, err
 	}

@@ -1,29 +1,21 @@
 -- Binds the scope to one asynq Redis, or renews the binding. An asynq Redis counts as the same if
--- it has the same data ID (after a failover), the same address (after it lost its data), or had the
--- data ID of the binding before.
+-- it has the data ID of the binding, or had it before it lost its data.
 -- If the scope's data have an older version and no process leads, the waiting jobs are deleted
 -- here; the reconciler sends them back to their queues. Meters stay, and the summaries of limits are
 -- written again.
--- Workers that know no data versions take this binding for another Redis's, and do not start.
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] data ID of the asynq Redis
 -- ARGV[2] data ID that it had before, or '' if unknown
--- ARGV[3] its address
--- ARGV[4] duration of the binding, milliseconds
--- ARGV[5] data version of this process
+-- ARGV[3] duration of the binding, milliseconds
+-- ARGV[4] data version of this process
 -- Returns a list of
---   address  of the other asynq Redis that the scope is bound to, or ''
+--   data     ID of the other asynq Redis that the scope is bound to, or ''
 --   version  of the scope's data if this process cannot use them, else 0
 -- @include summary
-local data, before, address, life_ms, version = ARGV[1], ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5])
-local SUFFIX = ' (its workers keep data of another version)'
+local data, before, life_ms, version = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
 
-local claim = call('GET', hg('asynq'))
-if claim then
-  local owner_data, owner_address = string.match(claim, '^([^\n ]*)[^\n]*\n(.*)$')
-  if owner_address and string.sub(owner_address, -#SUFFIX) == SUFFIX then owner_address = string.sub(owner_address, 1, -#SUFFIX - 1) end
-  if owner_data ~= data and owner_data ~= before and owner_address ~= address then return { owner_address or claim, 0 } end
-end
+local owner = call('GET', hg('asynq'))
+if owner and owner ~= data and owner ~= before then return { owner, 0 } end
 
 local epoch = call('GET', hg('epoch'))
 local stored_version = epoch and (tonumber(string.match(epoch, '^(%d+) ') or nil) or 1) or version
@@ -41,5 +33,5 @@ if stored_version ~= version then
   local limits = call('SMEMBERS', hg('limits'))
   for i = 1, #limits do store_summary(limits[i]) end
 end
-call('SET', hg('asynq'), data .. ' ' .. int(version) .. '\n' .. address .. SUFFIX, 'PX', life_ms)
+call('SET', hg('asynq'), data, 'PX', life_ms)
 return { '', 0 }

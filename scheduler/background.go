@@ -58,34 +58,39 @@ func (s *Server) stopBackground() (ended <-chan struct{}) {
 // dispatch runs the dispatchers of all scopes until the context ends. It first promotes a test job. If
 // that fails, it runs no dispatcher, and asynq's polls bring denied jobs back.
 func (s *Server) dispatch(ctx context.Context) {
-	err := s.checkPromote(ctx)
+	s.checkPromote(ctx)
 	for _, c := range s.scopes {
 		c.stats.PollingFallback.Store(!s.canPromote.Load())
 	}
-	if err != nil || !s.canPromote.Load() {
+	if ctx.Err() != nil || !s.canPromote.Load() {
 		return
 	}
 	s.RulesChanged() // jobs may wait under the rules of an earlier process
 	var scopes sync.WaitGroup
 	for _, c := range s.scopes {
-		scopes.Go(func() { c.dispatch(ctx) })
+		scopes.Go(func() {
+			dispatcher.Run(ctx, dispatcher.Config{
+				Waits: c.limiter, DB: s.db, Queues: c.queues, Log: s.log, LimiterHealth: c.limiterHealth, QueuesHealth: c.queueHealth,
+				ReconcileInterval: s.reconcileInterval, MaxHeartbeat: s.maxHeartbeat, Stats: c.stats, SlotsRequested: c.slotsWanted, Spread: s.spread,
+			})
+		})
 	}
 	scopes.Wait()
 }
 
 // checkPromote disables promotion if asynq's layout of data in Redis is not the expected one. It
 // retries while Redis is unavailable. Two checks must fail, because Redis may be flushed during the
-// first one. It returns an error only if the context ended.
-func (s *Server) checkPromote(ctx context.Context) error {
+// first one.
+func (s *Server) checkPromote(ctx context.Context) {
 	queues := s.scopes[0].queueHealth.Watch()
-	for failures := 0; s.canPromote.Load(); {
+	for failures := 0; s.canPromote.Load(); sleep(ctx, dispatcher.ErrorPause) {
 		err := s.db.Check(ctx)
 		redisErr := err
 		if errors.Is(err, asynqdb.ErrLayout) {
 			redisErr = nil // Redis is available
 		}
 		if _ = queues.Note(ctx, redisErr); err == nil || ctx.Err() != nil {
-			return ctx.Err()
+			return
 		}
 		if redishealth.Unavailable(redisErr) == nil {
 			failures++
@@ -93,9 +98,7 @@ func (s *Server) checkPromote(ctx context.Context) error {
 		if failures > 1 {
 			s.canPromote.Store(false)
 			s.log.Warn("cannot promote waiting jobs: asynq's polls run them, and they start late", "reason", err)
-			return nil
+			return
 		}
-		sleep(ctx, dispatcher.ErrorPause)
 	}
-	return ctx.Err()
 }

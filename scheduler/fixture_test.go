@@ -215,6 +215,9 @@ func newSpy(rdb redis.UniversalClient, o throttle.Options) *spy {
 	return &spy{DB: waitdb.New(throttle.New(rdb, o)), denials: map[string]int{}}
 }
 
+// unforgiven counts each crash of a worker as a failure of its jobs.
+var unforgiven Option = func(o *options) { o.forgivenCrashes = 0 }
+
 // withSpy puts a spy before the server's limiter.
 func withSpy(s *spy) Option { return func(o *options) { o.limiter, o.permits = s.Limiter, s } }
 

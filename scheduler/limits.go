@@ -82,23 +82,16 @@ func (s *scope) define(ctx context.Context) error {
 	return err
 }
 
-// A definition is a limit as Redis stores it.
-type definition struct {
-	configText  string // the last definition by a program or its config
-	currentText string // the definition in force, which may have been set at run time
-	paused      bool
-	lost        bool // the definition is incomplete, or missing although the limit was not deleted
-}
-
-// definitions reads limits in one round trip. The definition of a deleted limit is zero.
-func definitions(ctx context.Context, limiter *waitdb.DB, names []string) (map[string]definition, error) {
+// storedLimits reads the fields of limits in one round trip. A limit is lost if its definition is
+// incomplete, or missing although the limit was not deleted.
+func storedLimits(ctx context.Context, limiter *waitdb.DB, names []string) (fields []map[string]string, lost []bool, err error) {
 	rdb, prefix := limiter.Scope()
-	fields := map[string]*redis.MapStringStringCmd{}
 	var deleted, summaries *redis.SliceCmd
 	var listed *redis.StringSliceCmd
-	_, err := rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
-		for _, name := range names {
-			fields[name] = p.HGetAll(ctx, prefix+"limit:"+name)
+	hashes := make([]*redis.MapStringStringCmd, len(names))
+	_, err = rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for i, name := range names {
+			hashes[i] = p.HGetAll(ctx, prefix+"limit:"+name)
 		}
 		deleted = p.HMGet(ctx, prefix+"deleted", names...)
 		summaries = p.HMGet(ctx, prefix+"summaries", names...)
@@ -106,29 +99,16 @@ func definitions(ctx context.Context, limiter *waitdb.DB, names []string) (map[s
 		return nil
 	})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	all := map[string]definition{}
 	for i, name := range names {
-		of := fields[name].Val()
-		if len(of) == 0 && deleted.Val()[i] != nil {
-			all[name] = definition{}
-			continue
-		}
-		l, complete := limiter.Internals().Parse(name, of)
-		all[name] = definition{
-			configText: of["file"], currentText: of["text"], paused: l.Paused,
-			lost: !complete || summaries.Val()[i] == nil || !slices.Contains(listed.Val(), name),
-		}
+		of := hashes[i].Val()
+		_, complete := limiter.Internals().Parse(name, of)
+		isDeleted := len(of) == 0 && deleted.Val()[i] != nil
+		fields = append(fields, of)
+		lost = append(lost, !isDeleted && (!complete || summaries.Val()[i] == nil || !slices.Contains(listed.Val(), name)))
 	}
-	return all, nil
-}
-
-// loggedDifferences records what compareLimits has logged, so that it logs each difference once.
-type loggedDifferences struct {
-	startupLogged bool              // whether paused limits and limits set at run time were logged
-	files         map[string]string // by limit: another process's definition that was logged
-	lost          map[string]bool
+	return fields, lost, nil
 }
 
 // compareLimits compares the server's limits with those in Redis. It defines a limit again if a
@@ -140,50 +120,37 @@ func (s *scope) compareLimits(ctx context.Context) {
 	if !l.defined || len(l.list) == 0 {
 		return
 	}
-	ours := l.byName
-	names := slices.Sorted(maps.Keys(ours))
-	stored, err := definitions(ctx, s.limiter, names)
+	names := slices.Sorted(maps.Keys(l.byName))
+	stored, lost, err := storedLimits(ctx, s.limiter, names)
 	if err != nil {
 		return // requests for permits report an outage
 	}
-	for _, name := range names {
-		d := stored[name]
-		if d.lost {
-			s.defineLost(ctx, ours[name])
-		} else if d.currentText != "" {
-			s.logDifferences(name, ours[name].String(), d)
+	before := s.logged
+	s.logged = map[string]string{}
+	for i, name := range names {
+		text, now, file := l.byName[name].String(), stored[i]["text"], stored[i]["file"]
+		if before == nil && stored[i]["paused"] != "" && !lost[i] {
+			s.log.Warn("a limit is paused", "limit", name, "to resume", "worker limits resume "+name)
 		}
-		s.logged.lost[name] = d.lost
+		switch {
+		case lost[i]:
+			s.logged[name] = "lost"
+			if s.defineLost(ctx, l.byName[name]) && before[name] != "lost" {
+				s.log.Warn("part of a limit was lost in Redis: it is defined again", "limit", name)
+			}
+		case file != "" && file != text:
+			if s.logged[name] = file; before[name] != file {
+				s.log.Warn("another process has defined a limit differently: that definition is in force", "limit", name, "now", file, "here", text)
+			}
+		case before == nil && now != "" && now != text:
+			s.log.Warn("a limit was set at run time: that overrides its definition until the definition changes", "limit", name, "now", now, "defined", text)
+		}
 	}
-	s.logged.startupLogged = true
 }
 
 // defineLost defines a damaged limit again. It removes the text first, because the script does not
-// change a limit whose text is the same.
-func (s *scope) defineLost(ctx context.Context, l throttle.Limit) {
+// change a limit whose text is the same. If that fails, the next comparison tries again.
+func (s *scope) defineLost(ctx context.Context, l throttle.Limit) (ok bool) {
 	rdb, prefix := s.limiter.Scope()
-	if rdb.HDel(ctx, prefix+"limit:"+l.Name, "text").Err() != nil || s.limiter.Define(ctx, l) != nil {
-		return // the next comparison tries again
-	}
-	if !s.logged.lost[l.Name] {
-		s.log.Warn("part of a limit was lost in Redis: it is defined again", "limit", l.Name)
-	}
-}
-
-func (s *scope) logDifferences(name, text string, d definition) {
-	if d.paused && !s.logged.startupLogged {
-		s.log.Warn("a limit is paused", "limit", name, "to resume", "worker limits resume "+name)
-	}
-	switch {
-	case d.configText == "" || d.configText == text:
-		delete(s.logged.files, name)
-		if d.currentText != text && !s.logged.startupLogged {
-			s.log.Warn("a limit was set at run time: that overrides its definition until the definition changes",
-				"limit", name, "now", d.currentText, "defined", text)
-		}
-	case d.configText != s.logged.files[name]:
-		s.logged.files[name] = d.configText
-		s.log.Warn("another process has defined a limit differently: that definition is in force",
-			"limit", name, "now", d.configText, "here", text)
-	}
+	return rdb.HDel(ctx, prefix+"limit:"+l.Name, "text").Err() == nil && s.limiter.Define(ctx, l) == nil
 }

@@ -323,11 +323,11 @@ func TestDefinitions_Lost(t *testing.T) {
 	} {
 		lost := func() bool {
 			t.Helper()
-			all, err := definitions(t.Context(), waitdb.New(limiter), []string{l.Name})
+			_, lost, err := storedLimits(t.Context(), waitdb.New(limiter), []string{l.Name})
 			if err != nil {
 				t.Fatal(err)
 			}
-			return all[l.Name].lost
+			return lost[0]
 		}
 		if err := limiter.Define(t.Context(), l); err != nil || lost() {
 			t.Fatalf("%s is lost from the start: %v", l.Name, err)

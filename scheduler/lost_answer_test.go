@@ -120,7 +120,7 @@ func TestLostReply_EndOfLease(t *testing.T) {
 					began := make(chan struct{}, 1)
 					st := start(t, client, settings{
 						config:  retrying(asynq.Config{Concurrency: 1, ShutdownTimeout: time.Millisecond}, time.Hour),
-						options: []Option{WithForgivenCrashes(0), polling},
+						options: []Option{unforgiven, polling},
 						rule:    always(Rule{}),
 						handle: func(ctx context.Context, task *asynq.Task) error {
 							l.fetched.Store(true)

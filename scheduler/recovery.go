@@ -65,12 +65,11 @@ func (r *recovery) restore(ctx context.Context) {
 	if now.Before(r.page) {
 		return
 	}
+	var err error
 	if r.walk.Done() {
-		walk, err := r.db.NewWalk(ctx, r.queues)
-		if err != nil {
+		if r.walk, err = r.db.NewWalk(ctx, r.queues); err != nil {
 			return
 		}
-		r.walk = walk
 	}
 	if r.page = now.Add(heartbeat); r.walk.Done() {
 		return

@@ -29,7 +29,7 @@ func TestCrashes(t *testing.T) {
 		"as many as are forgiven, on the last attempt": {0, nil, 3, 4, gone},
 		"one more, on the last attempt":                {0, nil, 100, 4, asynq.TaskStateArchived},
 		"all, with retries":                            {3, nil, 100, 3 + 4, asynq.TaskStateArchived},
-		"all, and none is forgiven":                    {1, []Option{WithForgivenCrashes(0)}, 100, 2, asynq.TaskStateArchived},
+		"all, and none is forgiven":                    {1, []Option{unforgiven}, 100, 2, asynq.TaskStateArchived},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := settings{config: retrying(idle, time.Second), limits: []throttle.Limit{perMinute(60, 10)}, options: test.options}
@@ -122,7 +122,7 @@ func TestRecovery_OtherClock(t *testing.T) {
 func TestRecovery_OutageIsNoCrash(t *testing.T) {
 	virtual(t, settings{
 		config: asynq.Config{Concurrency: 4, TaskCheckInterval: time.Second}, split: true,
-		limits: []throttle.Limit{perMinute(60, 4)}, options: []Option{WithForgivenCrashes(0)},
+		limits: []throttle.Limit{perMinute(60, 4)}, options: []Option{unforgiven},
 	}, func(t *testing.T, st *stack) {
 		time.Sleep(time.Minute)
 		st.toLimiter.slow.Store(int64(20 * time.Second))

@@ -97,7 +97,9 @@ func ReportLatency(ctx context.Context, d time.Duration) {
 // fails, the Server logs it, and the keys may stay open.
 func ReportRateLimit(ctx context.Context, until time.Time) {
 	if a, ok := attemptOf(ctx); ok && time.Until(until) > 0 && len(a.decision.Taken) > 0 {
-		a.logFailedReport(a.scope.blockFor(ctx, time.Until(until), a.rule.blockedNeeds()))
+		d, needs := time.Until(until), a.rule.blockedNeeds()
+		go a.scope.blockParts(d, needs)
+		a.logFailedReport(a.scope.limiter.Internals().BlockFor(ctx, d, needs...))
 	}
 }
 

@@ -45,10 +45,11 @@ func (s *Server) RulesChanged() {
 
 // watchRules makes the comparisons that RulesChanged requests, until the context ends.
 func (s *scope) watchRules(ctx context.Context) {
-	for rounds := 0; ; {
+	rounds, pause := 0, s.reconcileInterval
+	for {
 		var later <-chan time.Time // nil, and so never, if nothing is left to do
 		if rounds > 0 {
-			later = time.After(s.reconcileInterval)
+			later = time.After(pause)
 		}
 		select {
 		case <-ctx.Done():
@@ -57,15 +58,13 @@ func (s *scope) watchRules(ctx context.Context) {
 			rounds = promoteRounds
 		case <-later:
 		}
-		rounds--
-		sent, err := s.promoteChanged(ctx)
-		for err != nil && ctx.Err() == nil { // requests for permits report an outage
-			sleep(ctx, dispatcher.ErrorPause)
-			sent, err = s.promoteChanged(ctx)
-		}
-		if sent == 0 {
+		switch sent, err := s.promoteChanged(ctx); {
+		case err != nil: // requests for permits report an outage
+			pause = dispatcher.ErrorPause
+		case sent == 0:
 			rounds = 0
-		} else {
+		default:
+			rounds, pause = rounds-1, s.reconcileInterval
 			s.log.Info("waiting jobs ask again: their rules have changed", "jobs", sent)
 		}
 	}

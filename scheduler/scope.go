@@ -12,7 +12,6 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/headgate/headgate/internal/asynqdb"
-	"github.com/headgate/headgate/internal/dispatcher"
 	"github.com/headgate/headgate/internal/fairqueue"
 	"github.com/headgate/headgate/internal/redishealth"
 	"github.com/headgate/headgate/internal/shard"
@@ -30,7 +29,7 @@ type scope struct {
 	limiter *waitdb.DB
 	permits permits // the limiter, or a test's wrapper
 	limits  atomic.Pointer[limits]
-	logged  loggedDifferences
+	logged  map[string]string           // by limit: what compareLimits has logged; nil before its first call
 	weights map[string]fairqueue.Weight // of the queues
 	claimed atomic.Value                // a string: the ID of the data in the queues' Redis at the last claim
 	changed chan struct{}               // receives a value when the rules have changed
@@ -76,7 +75,6 @@ func (s *Server) addScopes(o options, cfg asynq.Config) error {
 func (s *Server) addScope(limiter *throttle.Limiter, queues []string, part shard.Shard, cfg asynq.Config) {
 	c := &scope{
 		Server: s, shard: part, queues: queues, limiter: waitdb.New(limiter), weights: map[string]fairqueue.Weight{}, changed: make(chan struct{}, 1),
-		logged: loggedDifferences{files: map[string]string{}, lost: map[string]bool{}},
 	}
 	c.permits, c.slots.due = c.limiter, make(chan struct{}, 1)
 	c.requests.acquire = c.acquire
@@ -93,18 +91,6 @@ func (s *Server) addScope(limiter *throttle.Limiter, queues []string, part shard
 		// asynq's queue priorities also apply to waiting jobs.
 		c.weights[queue] = fairqueue.Weight{Turns: max(1, cfg.Queues[s.shards.QueueOf(queue)]), Strict: cfg.StrictPriority}
 	}
-}
-
-// start claims the scope and defines its limits. If Redis is unavailable, both happen later.
-func (s *scope) start(ctx context.Context) error {
-	if err := s.claim(ctx); err != nil {
-		return err
-	}
-	if err := s.define(ctx); err != nil && !errors.Is(err, throttle.ErrUnavailable) {
-		return err
-	}
-	s.compareLimits(ctx)
-	return nil
 }
 
 // scopeOf returns the scope in which the jobs of a queue wait.
@@ -132,14 +118,6 @@ func (s *scope) setHealth() {
 	s.limiterHealth = redishealth.New(s.log, "the limiter's Redis", rdb, prefix)
 }
 
-// ready returns an error if the scope's jobs cannot run now, see Server.Ready.
-func (s *scope) ready(ctx context.Context) error {
-	if err := s.queueHealth.Check(ctx); err != nil || s.limiterHealth == s.queueHealth {
-		return err
-	}
-	return s.limiterHealth.Check(ctx)
-}
-
 // noteLimiter reports the result of a call to the limiter's monitor. Errors other than ErrUnavailable
 // count as replies.
 func (s *scope) noteLimiter(ctx context.Context, began time.Time, err error) {
@@ -147,12 +125,6 @@ func (s *scope) noteLimiter(ctx context.Context, began time.Time, err error) {
 		err = nil
 	}
 	s.limiterHealth.Note(ctx, began, err)
-}
-
-// blockFor blocks the keys of a job's needs for the duration d.
-func (s *scope) blockFor(ctx context.Context, d time.Duration, needs []throttle.Need) error {
-	go s.blockParts(d, needs)
-	return s.limiter.Internals().BlockFor(ctx, d, needs...)
 }
 
 // blockParts also blocks the keys of divided limits in all other shards, because the upstream's
@@ -167,12 +139,4 @@ func (s *scope) blockParts(d time.Duration, needs []throttle.Need) {
 			_ = c.limiter.Internals().BlockFor(ctx, d, parts...)
 		}
 	}
-}
-
-// dispatch runs the scope's dispatcher until the context ends.
-func (s *scope) dispatch(ctx context.Context) {
-	dispatcher.Run(ctx, dispatcher.Config{
-		Waits: s.limiter, DB: s.db, Queues: s.queues, Log: s.log, LimiterHealth: s.limiterHealth, QueuesHealth: s.queueHealth,
-		ReconcileInterval: s.reconcileInterval, MaxHeartbeat: s.maxHeartbeat, Stats: s.stats, SlotsRequested: s.slotsWanted, Spread: s.spread,
-	})
 }

@@ -100,7 +100,7 @@ type options struct {
 	limiter         *throttle.Limiter // nil means a new one in the queues' Redis
 	permits         permits           // a test's wrapper; nil means the limiter
 	log             *slog.Logger
-	forgivenCrashes int
+	forgivenCrashes int  // tests set another number
 	polling         bool // by tests: as if the layout of asynq were unknown
 	shards          []Shards
 }
@@ -112,10 +112,6 @@ func WithLimiter(l *throttle.Limiter) Option { return func(o *options) { o.limit
 // WithLogger sets the server's logger, for example for outages and lost leases. The default is
 // slog.Default(). asynq itself logs to the Logger of its Config.
 func WithLogger(log *slog.Logger) Option { return func(o *options) { o.log = log } }
-
-// WithForgivenCrashes sets how many times a worker may die while it runs a job before that counts as a
-// failure of the job. The default is 3.
-func WithForgivenCrashes(n int) Option { return func(o *options) { o.forgivenCrashes = n } }
 
 const (
 	// minGrant is the minimum time for which permits are reserved for a granted job. It covers a poll
@@ -140,7 +136,7 @@ func NewServer(rdb redis.UniversalClient, rules Rules, cfg asynq.Config, opts ..
 	}
 	o.log = safelog.New(o.log)
 	shards, err := newQueues(o.shards)
-	if err := errors.Join(err, validate(rules, cfg, o, shards)); err != nil {
+	if err := errors.Join(err, validate(rules, cfg, shards)); err != nil {
 		return nil, err
 	}
 	s := &Server{
@@ -177,7 +173,7 @@ func NewServer(rdb redis.UniversalClient, rules Rules, cfg asynq.Config, opts ..
 
 // validate returns an error if the rules, the configuration or the options are not valid. asynq itself
 // panics if GroupGracePeriod is too short.
-func validate(rules Rules, cfg asynq.Config, o options, shards shard.Queues) error {
+func validate(rules Rules, cfg asynq.Config, shards shard.Queues) error {
 	if rules.RuleFor == nil {
 		return errors.New("rules: RuleFor is nil: want a function that returns the rule of a task")
 	}
@@ -207,9 +203,6 @@ func validate(rules Rules, cfg asynq.Config, o options, shards shard.Queues) err
 			return fmt.Errorf("config: queue %s: it is a shard of queue %s: want another name", queue, of)
 		}
 	}
-	if o.forgivenCrashes < 0 {
-		return fmt.Errorf("WithForgivenCrashes: %d: want 0 or more", o.forgivenCrashes)
-	}
 	return nil
 }
 
@@ -227,10 +220,14 @@ func (s *Server) Start(handler asynq.Handler) error {
 	if err := s.checkShards(context.Background()); err != nil && !errors.Is(err, throttle.ErrUnavailable) {
 		return err
 	}
-	for _, c := range s.scopes {
-		if err := c.start(context.Background()); err != nil {
+	for _, c := range s.scopes { // if Redis is unavailable, this happens later
+		if err := c.claim(context.Background()); err != nil {
 			return err
 		}
+		if err := c.define(context.Background()); err != nil && !errors.Is(err, throttle.ErrUnavailable) {
+			return err
+		}
+		c.compareLimits(context.Background())
 	}
 	began := s.startBackground()
 	err := s.asynq.Start(s.wrap(handler))
@@ -299,8 +296,13 @@ func (s *Server) Ping() error { return s.asynq.Ping() }
 // for health checks, and takes one round trip for each queue and one for the limiter.
 func (s *Server) Ready(ctx context.Context) error {
 	for _, c := range s.scopes {
-		if err := c.ready(ctx); err != nil {
-			return err
+		for _, health := range []*redishealth.Monitor{c.queueHealth, c.limiterHealth} {
+			if err := health.Check(ctx); err != nil {
+				return err
+			}
+			if c.limiterHealth == c.queueHealth {
+				break
+			}
 		}
 	}
 	return nil

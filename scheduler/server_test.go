@@ -31,7 +31,6 @@ func TestNewServer_Errors(t *testing.T) {
 		{"what asynq panics for", Rules{RuleFor: noNeeds}, asynq.Config{GroupGracePeriod: time.Millisecond}, nil, "want at least 1s"},
 		{"a queue of two lines", Rules{RuleFor: noNeeds}, asynq.Config{Queues: map[string]int{"a\nb": 1}}, nil, `queue "a\nb": want a name without line breaks`},
 		{"a queue that outweighs memory", Rules{RuleFor: noNeeds}, asynq.Config{Queues: map[string]int{"a": 1_000_000_000, "b": 1}}, nil, "queue a: weight 1000000000: want at most 10000"},
-		{"fewer crashes than none", Rules{RuleFor: noNeeds}, asynq.Config{}, []Option{WithForgivenCrashes(-1)}, "want 0 or more"},
 	}
 	for _, test := range tests {
 		if _, err := NewServer(rdb, test.rules, test.cfg, test.opts...); err == nil || !strings.Contains(err.Error(), test.want) {

@@ -278,7 +278,7 @@ func (r *rig) walkShut() {
 
 // grant grants turns to a lane, and returns the granted jobs.
 func (r *rig) grant(process, lane string, jobs int) (granted []string) {
-	turns := slices.Repeat([]fairqueue.Turn{{Lane: lane, Advance: waitdb.Advance.Microseconds()}}, jobs)
+	turns := slices.Repeat([]fairqueue.Turn{{Lane: lane, Advance: waitdb.Advance.Microseconds(), Held: []int64{0}}}, jobs)
 	_, results, _, err := r.lanes.Grant(r.ctx, process, turns)
 	r.check(err)
 	for _, result := range results {

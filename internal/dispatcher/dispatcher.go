@@ -270,7 +270,7 @@ func (d *dispatcher) handle(ctx context.Context, n waitdb.Notification) bool {
 			return false
 		}
 		if d.core != nil && n.Kind == waitdb.Reconnected {
-			d.core.ChangedLimit("")
+			d.core.ChangedLimit(d.clock.now(), "")
 		}
 		d.renewAt = now
 		return true
@@ -294,12 +294,12 @@ func (d *dispatcher) handle(ctx context.Context, n waitdb.Notification) bool {
 	case n.Kind == waitdb.JobArrived:
 		d.core.Arrived(d.clock.now(), n.Name)
 	case n.Kind == waitdb.MeterChanged:
-		d.core.Changed(n.Name)
+		d.core.Changed(d.clock.now(), n.Name)
 	case n.Kind == waitdb.LimitChanged:
-		d.core.ChangedLimit(n.Name)
+		d.core.ChangedLimit(d.clock.now(), n.Name)
 	}
 	if n.Number > d.lastChange+1 { // the notification before this one was lost
-		d.core.ChangedLimit("")
+		d.core.ChangedLimit(d.clock.now(), "")
 	}
 	d.lastChange = max(d.lastChange, n.Number)
 	return true

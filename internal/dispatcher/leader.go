@@ -79,7 +79,7 @@ func (d *dispatcher) readMissed(ctx context.Context, l waitdb.Leadership, all bo
 		return err
 	}
 	if d.lastChange < d.expectedChange {
-		d.core.ChangedLimit("")
+		d.core.ChangedLimit(d.clock.now(), "")
 		d.lastChange = d.expectedChange
 	}
 	d.expectedChange = l.Changes
@@ -172,7 +172,7 @@ func (d *dispatcher) publishShares(ctx context.Context, sharing map[string]int) 
 	}
 	contended, err := d.Waits.PublishShares(ctx, d.process, d.lastLane, sharing)
 	for _, meter := range contended {
-		d.core.Changed(meter)
+		d.core.Changed(d.clock.now(), meter)
 	}
 	return d.limiterHealth.Note(ctx, err)
 }

@@ -26,7 +26,7 @@ type Turn struct {
 	// Advance is how long before its permits become available the job may be granted.
 	Advance int64
 	// Held is, for each meter of the lane, the number of permits kept back for lanes with an
-	// earlier turn. This turn must not take them. Nil if nothing is held.
+	// earlier turn. This turn must not take them.
 	Held []int64
 }
 
@@ -52,11 +52,10 @@ type Result struct {
 	// TakesEarly reports whether the worker may fetch the job and take its permits before At, and
 	// delay its start until At.
 	TakesEarly bool
-	// Next lists the needs of the lane's first job after the turn, beyond the permits in Held, in
-	// the order of the lane's meters. Nil if no job waits. All turns of a lane in a batch have the
-	// same Next.
+	// Next lists the needs of the lane's first job after the batch, in the order of the lane's
+	// meters, beyond the permits in Held of the lane's last turn that was not Skipped, or of its
+	// first turn. Nil if no job waits.
 	Next []Need
-	Held []int64
 	// MaxAdvance is how long before its permits exist the job of Next may be granted.
 	MaxAdvance int64
 	// Granted is the number of granted jobs of the lane that have not started, counted right after

@@ -30,8 +30,8 @@ type Core struct {
 	pendingTurns    []pendingTurn
 	maxPendingTurns int
 	served          []*meter
-	touched         []*meter // meters whose lane count may have changed since the last Sharing call
-	// slotQueues are the queues with lanes that wait for a free worker slot.
+	touched         map[*meter]bool // meters whose lane count may have changed since the last Sharing call
+	// slotQueues are the queues with lanes that wait for a worker.
 	slotQueues []*queue
 	// exact is set in a simulation: meter replies never become outdated.
 	exact bool
@@ -40,7 +40,7 @@ type Core struct {
 
 // New returns a core that knows of no lane.
 func New() *Core {
-	return &Core{lanes: map[string]*lane{}, meters: map[string]*meter{}, queues: map[string]*queue{}, servers: map[string]*server{}}
+	return &Core{lanes: map[string]*lane{}, meters: map[string]*meter{}, queues: map[string]*queue{}, servers: map[string]*server{}, touched: map[*meter]bool{}}
 }
 
 // NewExact returns a core for simulations, in which only its own turns change the meters. It never

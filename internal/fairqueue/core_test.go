@@ -40,16 +40,16 @@ func TestChanged_ForgetsBounds(t *testing.T) {
 	c.AddLane("q\napi|", 1)
 	turnsOf(c, 1, refused(second/2))
 	for name, change := range map[string]func(){
-		"another limit": func() { c.ChangedLimit("ap") },
-		"another meter": func() { c.Changed("api|x") },
+		"another limit": func() { c.ChangedLimit(2, "ap") },
+		"another meter": func() { c.Changed(2, "api|x") },
 	} {
 		change()
 		same(t, name, turnsOf(c, 2))
 	}
 	for name, change := range map[string]func(){
-		"the meter": func() { c.Changed("api|") },
-		"its limit": func() { c.ChangedLimit("api") },
-		"all":       func() { c.ChangedLimit("") },
+		"the meter": func() { c.Changed(2, "api|") },
+		"its limit": func() { c.ChangedLimit(2, "api") },
+		"all":       func() { c.ChangedLimit(2, "") },
 	} {
 		change()
 		same(t, name, turnsOf(c, 2, refused(second/2)), "q\napi|")
@@ -177,7 +177,7 @@ func TestTurns_Advance_LimitedByOtherJobs(t *testing.T) {
 		first.TakesEarly = true
 		turnsOf(c, 1, first)
 		turnsOf(c, second, big)
-		c.Changed("api|")
+		c.Changed(2, "api|")
 		turns := c.Turns(2*second, 1)
 		if len(turns) != 1 || turns[0].Advance != ahead {
 			t.Errorf("one may be called %d µs ahead: turns %+v", ahead, turns)

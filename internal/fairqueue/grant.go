@@ -15,7 +15,6 @@ type grants struct {
 	expiry    item[*lane]
 	checkedAt int64
 	full      bool // as many are granted as the lane's meters give at once
-	parked    bool // the lane's queue is stopped (see queue.stopped)
 	// fromReport is set between a slot report and the next reply of Redis: jobs that this reply
 	// shows as arrived had already taken a slot when the server reported.
 	fromReport bool
@@ -105,7 +104,7 @@ func (c *Core) setGranted(now int64, l *lane, granted int) {
 		l.reserved, l.overdue = nil, nil
 	}
 	c.expireNext(now, l)
-	if !l.waits() && l.granted == 0 && l.pendingTurns == 0 {
+	if l.waitsAt == nil && l.granted == 0 && l.pendingTurns == 0 {
 		c.expiries.remove(&l.expiry)
 		delete(c.lanes, l.name)
 	}
@@ -146,7 +145,7 @@ func (c *Core) clearFull(l *lane) {
 }
 
 // isPassedOver reports whether a waiting lane currently gets no turns, because it is full or waits
-// for a worker slot.
+// for a worker.
 func (l *lane) isPassedOver() bool { return l.full || l.slotWait.position > 0 }
 
 // resume lets a lane take turns again, unless it is still passed over for another reason.
@@ -201,7 +200,7 @@ func (c *Core) Promoted(now int64, job GrantedJob, state State) {
 			}
 		}
 	case StateDone, StateGone:
-		c.changedFor(l)
+		c.changedFor(now, l)
 		c.expiries.putBy(&l.expiry, now) // asynq may have run it already; then Redis no longer counts it
 	}
 }
@@ -223,16 +222,16 @@ func (c *Core) ToExpire(now int64, n int) (lanes []string) {
 func (c *Core) Expired(now int64, name string, granted int, overdue []string, waits bool) {
 	l := c.lane(name)
 	switch {
-	case waits && !l.waits():
+	case waits && l.waitsAt == nil:
 		c.enter(l, c.nextNumber())
-	case !waits && l.waits():
+	case !waits:
 		c.leave(l)
 	}
 	l.checkedAt = now
 	arrived := granted < l.granted
 	notifiedAt := c.setOverdue(now, l, overdue)
 	if len(overdue) > 0 {
-		c.changedFor(l) // what was reserved for them is free
+		c.changedFor(now, l) // what was reserved for them is free
 	}
 	if !arrived && notifiedAt < never {
 		c.stop(now, l.queue, notifiedAt)

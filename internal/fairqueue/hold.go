@@ -59,7 +59,7 @@ func (c *Core) hold(l *lane, m *meter, x wait, now int64) {
 func (c *Core) setHold(m *meter, h hold, at int64) {
 	c.release(m, h.lane)
 	m.holds = append(m.holds, h)
-	c.touch(m)
+	c.touched[m] = true
 	c.wake(m, at)
 }
 
@@ -131,7 +131,7 @@ func (c *Core) removeHolds(m *meter, which func(hold) bool) bool {
 	if m.holds = slices.DeleteFunc(m.holds, which); len(m.holds) == before {
 		return false
 	}
-	c.touch(m)
+	c.touched[m] = true
 	return true
 }
 

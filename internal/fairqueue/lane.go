@@ -10,16 +10,17 @@ type lane struct {
 	fairKey  string
 	weight   int64
 	lastTurn int64 // sort key: number of its last turn, or its creation number
-	// waitsAt is the meter at which it waits; nil if none of its jobs waits, or its queue is
-	// stopped. item is its entry in the heap queuedIn.
+	// waitsAt is the meter at which it waits; nil if none of its jobs waits. item is its entry in
+	// the heap queuedIn.
 	waitsAt      *meter
 	item         item[*lane]
 	queuedIn     *priorityQueue[*lane]
 	needs        []need
-	read         bool // needs contains the costs of the first job; false until the first reply of Redis
-	pendingTurns int  // turns without a reply
-	// slotWait is its entry among the lanes that wait for a worker slot. passedSince is the start
-	// of that wait; it is reset when a job is granted.
+	read         bool    // needs contains the costs of the first job; false until the first reply of Redis
+	pendingTurns int     // turns without a reply
+	held         []int64 // while results are applied: the permits beyond which the replied needs count
+	// slotWait is its entry among the lanes that wait for a worker. passedSince is the start of
+	// that wait; it is reset when a job is granted.
 	slotWait    item[*lane]
 	passedSince int64
 	grants
@@ -41,7 +42,7 @@ type need struct {
 // added in the order of their numbers.
 func (c *Core) AddLane(name string, number int64) {
 	c.seq = max(c.seq, number)
-	if l := c.lane(name); !l.waits() {
+	if l := c.lane(name); l.waitsAt == nil {
 		c.enter(l, c.nextNumber())
 	}
 }
@@ -63,16 +64,9 @@ func (c *Core) lane(name string) *lane {
 	return l
 }
 
-// waits reports whether a job of the lane waits.
-func (l *lane) waits() bool { return l.waitsAt != nil || l.parked }
-
 // enter makes a lane wait at one of its meters. If lanes wait at one, the lane waits there, because
 // it may not overtake them. Otherwise it waits at the meter that is ready last.
 func (c *Core) enter(l *lane, key int64) {
-	if l.queue.stopped {
-		l.park(key)
-		return
-	}
 	l.read = false
 	names := Meters(l.name)
 	l.needs = make([]need, len(names))
@@ -84,13 +78,13 @@ func (c *Core) enter(l *lane, key int64) {
 		if len(names) > 1 {
 			m.multiLimit++
 		}
-		c.touch(m)
+		c.touched[m] = true
 		if at == nil || m.waitsLonger(at) {
 			at = m
 		}
 	}
 	c.attach(l, at, key)
-	c.wake(at, min(at.boundOf(1).at, at.trustedUntil()))
+	c.wake(at, min(at.boundOf(1).at, c.trustedUntil(at)))
 }
 
 // waitsLonger reports whether a new lane has to wait longer at m than at o.
@@ -103,12 +97,11 @@ func (m *meter) waitsLonger(o *meter) bool {
 
 // leave removes a lane from its meters, ends its holds and refunds its charges.
 func (c *Core) leave(l *lane) {
-	l.parked = false
 	if l.waitsAt == nil {
 		return
 	}
 	c.releaseAll(l)
-	c.stopAwaitingSlot(l)
+	c.stopWaiting(l)
 	for i := range l.needs {
 		for n := &l.needs[i]; n.paid > 0; n.paid-- {
 			c.refund(l, n)
@@ -117,12 +110,11 @@ func (c *Core) leave(l *lane) {
 	c.detach(l)
 	for _, n := range l.needs {
 		n.lanes--
-		n.share.lanes--
-		n.share.parent.lanes--
+		n.share.removeLane()
 		if len(l.needs) > 1 {
 			n.multiLimit--
 		}
-		c.touch(n.meter)
+		c.touched[n.meter] = true
 	}
 	l.needs, l.full = nil, false
 }
@@ -155,13 +147,13 @@ func (c *Core) attach(l *lane, m *meter, key int64) {
 	l.waitsAt, l.lastTurn = m, key
 	m.waiting++
 	c.enqueue(l)
-	c.touch(m)
+	c.touched[m] = true
 }
 
 func (c *Core) detach(l *lane) {
 	l.dequeue()
 	l.waitsAt.waiting--
-	c.touch(l.waitsAt)
+	c.touched[l.waitsAt] = true
 	l.waitsAt = nil
 }
 

@@ -20,19 +20,21 @@ type meter struct {
 	holds                      []hold
 	missed                     []*lane // charged for a missed turn since the last turn
 	bounds
-	slotStats
-	due item[*meter] // when it is to be served
-	batchSize
+	// Of a concurrency limit, whose permits return when jobs end, usually long before their lease
+	// expires: since when all are in use, and the average time until one became free.
+	isConcurrency       bool
+	fullSince, interval int64
+	due                 item[*meter] // when it is to be served
+	batch
 	published int // last value returned by Sharing
-	touched   bool
 }
 
 // meter returns the meter of a name, which it makes if there is none.
 func (c *Core) meter(name string) *meter {
 	m := c.meters[name]
 	if m == nil {
-		m = &meter{name: name, published: -1, batchSize: batchSize{left: 1, step: 1}}
-		m.bounds = bounds{trustTime: minTrust, exact: c.exact}
+		m = &meter{name: name, published: -1, batch: batch{left: 1, step: 1}}
+		m.shares.parts = map[string]*share{}
 		m.due.value = m
 		c.meters[name] = m
 	}
@@ -40,27 +42,34 @@ func (c *Core) meter(name string) *meter {
 }
 
 // Changed discards what a meter last replied.
-func (c *Core) Changed(name string) {
-	if m := c.meters[name]; m != nil {
-		m.bounds = bounds{trustTime: minTrust, exact: c.exact}
-		m.freed = true
-		c.wake(m, 0)
+func (c *Core) Changed(now int64, name string) {
+	m := c.meters[name]
+	if m == nil {
+		return
 	}
+	m.bounds = bounds{}
+	if full := now - m.fullSince; m.fullSince > 0 && m.interval > 0 {
+		m.interval += (full - m.interval) / 4
+	} else if m.fullSince > 0 {
+		m.interval = full
+	}
+	m.fullSince = 0
+	c.wake(m, 0)
 }
 
 // ChangedLimit calls Changed for all meters of a limit, or for all meters if the limit is empty. It
 // does so in the order of their names, so that the same calls give the same turns.
-func (c *Core) ChangedLimit(limit string) {
+func (c *Core) ChangedLimit(now int64, limit string) {
 	for _, name := range slices.Sorted(maps.Keys(c.meters)) {
 		if limit == "" || strings.HasPrefix(name, limit+"|") {
-			c.Changed(name)
+			c.Changed(now, name)
 		}
 	}
 }
 
-func (c *Core) changedFor(l *lane) {
+func (c *Core) changedFor(now int64, l *lane) {
 	for _, name := range Meters(l.name) {
-		c.Changed(name)
+		c.Changed(now, name)
 	}
 }
 
@@ -75,19 +84,11 @@ func (m *meter) first() *lane {
 	return m.shares.first()
 }
 
-func (c *Core) touch(m *meter) {
-	if !m.touched {
-		m.touched = true
-		c.touched = append(c.touched, m)
-	}
-}
-
 // Sharing returns the number of lanes that take turns at each meter, if it has changed since the
 // last call. The number is zero if no lane waits at the meter and no permits of it are held.
 func (c *Core) Sharing(now int64) map[string]int {
 	changed := map[string]int{}
-	for _, m := range c.touched {
-		m.touched = false
+	for m := range c.touched {
 		sharing := m.lanes
 		if m.waiting == 0 && !slices.ContainsFunc(m.holds, func(h hold) bool { return h.from <= now && h.turns(m, now) > 0 }) {
 			sharing = 0
@@ -101,17 +102,16 @@ func (c *Core) Sharing(now int64) map[string]int {
 			delete(c.meters, m.name)
 		}
 	}
-	c.touched = c.touched[:0]
+	clear(c.touched)
 	return changed
 }
 
-// batchSize limits the turns that are tried at a meter in one batch, because the number of free
-// permits is unknown. So a meter first gets as many turns as it gave the last time that it was
-// ready, and then, while it still is, 1, 2, 4 and so on.
-type batchSize struct {
+// batch limits the turns that are tried at a meter in one batch, because the number of free permits
+// is unknown. A meter first gets as many turns as it gave the last time that it was ready, and then,
+// while it still is, 1, 2, 4 and so on.
+type batch struct {
 	left, step     int
 	gave, refused  int // turns granted since the meter became ready; turns refused in this batch
-	tried          bool
 	noAdvanceUntil int64
 	// Until nearUntil, advance grants are limited to nearAdvance, because the meter can reserve
 	// only few permits at once.
@@ -121,43 +121,14 @@ type batchSize struct {
 
 const maxBatch = 256
 
-// adjust prepares the next batch.
-func (b *batchSize) adjust(ready bool) {
+// next prepares the next batch.
+func (b *batch) next(ready bool) {
 	if ready && b.refused == 0 {
 		b.left, b.step = b.step, min(2*b.step, maxBatch)
 	} else {
 		b.left, b.step, b.gave = max(1, min(b.gave, maxBatch)), 1, 0
 	}
-	b.tried, b.refused = false, 0
-}
-
-// slotStats measures how often a concurrency permit becomes free. Permits return when jobs end,
-// usually long before their lease expires, so the meter cannot know in advance.
-type slotStats struct {
-	isConcurrency bool
-	fullSince     int64
-	freed         bool  // a change notification arrived since it was full
-	interval      int64 // average time for which it was full
-}
-
-// setFull records that all permits are in use and the time of the next free one is unknown.
-func (s *slotStats) setFull(now, ready int64) {
-	if s.isConcurrency = true; ready > now && s.fullSince == 0 {
-		s.fullSince, s.freed = now, false
-	}
-}
-
-// observeFreed updates the interval if a permit has become free.
-func (s *slotStats) observeFreed(now int64) {
-	if !s.freed {
-		return
-	}
-	if full := now - s.fullSince; s.fullSince > 0 && s.interval > 0 {
-		s.interval += (full - s.interval) / 4
-	} else if s.fullSince > 0 {
-		s.interval = full
-	}
-	s.fullSince, s.freed = 0, false
+	b.refused = 0
 }
 
 // returnTime is the time after which the need's permits are free again.

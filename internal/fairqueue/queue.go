@@ -2,23 +2,54 @@ package fairqueue
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 )
 
-// queue is one of asynq's queues.
+// queue is one of asynq's queues, with what its servers reported about their worker slots.
 type queue struct {
 	name string
 	// weight is the share of turns relative to a queue of weight 1. Queues with a lower rank are
 	// served first regardless of weight.
 	weight, rank int64
 	// stopped means that promoted jobs did not start: the queue is probably paused, has no server,
-	// or all workers are busy. Its lanes are parked.
+	// or all workers are busy. Its lanes wait until a job arrives.
 	stopped   bool
-	parked    []*lane
 	arrivedAt int64 // time at which a granted job last arrived
 	probedAt  int64 // time of the last scheduled probe of one of its lanes
-	workers
+	// Until limitedUntil, grants of the queue are limited to the free worker slots of its servers.
+	limitedUntil int64
+	servers      []*server
+	// granted counts the granted jobs of grantedLanes that have not arrived; pendingTurns counts
+	// turns without a reply; slotsInFlight counts granted jobs that will use a slot that was
+	// reported as free.
+	granted, pendingTurns, slotsInFlight int
+	grantedLanes                         map[*lane]struct{}
+	// waiting holds lanes that get no turns until a worker is free, by the start of that wait.
+	waiting priorityQueue[*lane]
 }
+
+// server holds the last report of an asynq server about its worker slots.
+type server struct {
+	queues     []*queue
+	free       int
+	interval   int64 // average time until a slot becomes free, microseconds
+	reportedAt int64
+}
+
+const (
+	// arrivalTime is the time within which a granted job arrives if a worker is free. If one
+	// arrives later, grants of its queue are limited to free slots for limitedFor.
+	arrivalTime = 40_000
+	limitedFor  = 30_000_000
+	reportLife  = 3_000_000 // servers are asked each second
+	// A lane that has waited for slotPatience times the average time until a slot becomes free gets
+	// a turn without a free slot. So permits lie unused for at most 1/50 of the time.
+	slotPatience = 50
+	// lanesPerSlot is the number of waiting lanes that are tried per free slot; more than one,
+	// because some are not ready.
+	lanesPerSlot = 8
+)
 
 // Weight is the priority of a queue in asynq's sense.
 type Weight struct {
@@ -42,13 +73,13 @@ func (c *Core) SetWeights(weights map[string]Weight) {
 		}
 	}
 	for _, l := range c.lanes {
-		if l.waitsAt != nil && l.item.position > 0 {
+		if l.item.position > 0 {
 			c.enqueue(l)
 		}
 	}
 	for _, m := range c.meters {
-		for _, s := range m.shares.parts {
-			s.item.rank, s.item.key = c.queue(s.name).rank, max(s.item.key, m.shares.servedPass)
+		for name, s := range m.shares.parts {
+			s.item.rank, s.item.key = c.queue(name).rank, max(s.item.key, m.shares.servedPass)
 			s.reposition()
 		}
 		c.wake(m, 0)
@@ -58,52 +89,225 @@ func (c *Core) SetWeights(weights map[string]Weight) {
 func (c *Core) queue(name string) *queue {
 	q := c.queues[name]
 	if q == nil {
-		q = &queue{name: name, weight: 1}
-		q.grantedLanes = map[*lane]struct{}{}
+		q = &queue{name: name, weight: 1, grantedLanes: map[*lane]struct{}{}}
 		c.queues[name] = q
 	}
 	return q
 }
 
-// park keeps the position of a lane whose queue is stopped. The lane waits at no meter.
-func (l *lane) park(key int64) {
-	l.lastTurn, l.parked = key, true
-	l.queue.parked = append(l.queue.parked, l)
-}
-
 // resumeQueue records that the queue took a granted job.
 func (c *Core) resumeQueue(now int64, q *queue) {
-	q.arrivedAt = now
-	if !q.stopped {
-		return
-	}
-	parked := q.parked
-	q.stopped, q.parked = false, nil
-	for _, l := range parked {
-		if l.parked {
-			l.parked = false
-			c.enter(l, l.lastTurn)
+	if q.arrivedAt = now; q.stopped {
+		for q.stopped = false; len(q.waiting) > 0; {
+			c.stopWaiting(q.waiting[0].value)
 		}
 	}
 }
 
-// stop is called when a promoted job did not arrive. If no other job of the queue has arrived
-// since, the queue is considered stopped and its lanes are parked.
+// stop is called when a job that was promoted at a time did not arrive. If no other job of the queue
+// has arrived since, the queue is considered stopped: its lanes wait when their turns come.
 func (c *Core) stop(now int64, q *queue, promotedAt int64) {
-	if q.stopped || q.arrivedAt >= promotedAt || c.isDisabled(passingOver) {
-		return
+	if !q.stopped && q.arrivedAt < promotedAt && !c.isDisabled(passingOver) {
+		q.stopped, q.probedAt = true, now
 	}
-	q.stopped, q.probedAt = true, now
-	var waiting []*lane
-	for _, l := range c.lanes {
-		if l.queue == q && l.waitsAt != nil {
-			waiting = append(waiting, l)
+}
+
+// SetSlots sets the number of free worker slots that a server has for its queues, and the average
+// time in microseconds until it has one more. Granted jobs that have not arrived will use some of
+// these slots, so the lanes of the queues are checked for arrived jobs.
+func (c *Core) SetSlots(now int64, name string, free int, interval int64, queues []string) {
+	s := c.servers[name]
+	if s == nil {
+		for name, s := range c.servers { // remove servers that have not reported for reportLife
+			if !s.isAlive(now) {
+				delete(c.servers, name)
+				for _, q := range s.queues {
+					q.servers = slices.DeleteFunc(q.servers, func(o *server) bool { return o == s })
+				}
+			}
+		}
+		s = &server{}
+		c.servers[name] = s
+		for _, queue := range queues {
+			q := c.queue(queue)
+			s.queues, q.servers = append(s.queues, q), append(q.servers, s)
 		}
 	}
-	slices.SortFunc(waiting, func(a, b *lane) int { return cmp.Compare(a.lastTurn, b.lastTurn) })
-	for _, l := range waiting {
-		c.wake(l.waitsAt, now)
-		c.leave(l)
-		l.park(l.lastTurn)
+	s.free, s.interval, s.reportedAt = free, interval, now
+	for _, q := range s.queues {
+		q.slotsInFlight = q.granted
+		for _, l := range slices.SortedFunc(maps.Keys(q.grantedLanes), func(a, b *lane) int { return cmp.Compare(a.name, b.name) }) {
+			l.fromReport = true
+			c.expiries.putBy(&l.expiry, now)
+		}
+		c.reopen(now, q)
+	}
+}
+
+func (s *server) isAlive(now int64) bool { return now-s.reportedAt < reportLife }
+
+// QueuesToReport lists the queues whose servers should report free slots.
+func (c *Core) QueuesToReport(now int64) (queues []string) {
+	for name, q := range c.queues {
+		if q.isLimited(now) {
+			queues = append(queues, name)
+		}
+	}
+	slices.Sort(queues)
+	return queues
+}
+
+// limitIfLate limits the permits of a queue to the free slots of its servers, if a granted job of
+// the lane is late and other queues could use its permits.
+func (c *Core) limitIfLate(now int64, l *lane, late bool) {
+	if (late || l.isLate(now, arrivalTime)) && c.isContended(l) {
+		l.queue.limitedUntil = now + limitedFor
+	}
+}
+
+// isLimited reports whether a queue gets no more permits than its servers have free slots. A queue
+// stays limited until limitedUntil, and after it while lanes wait for a slot.
+func (q *queue) isLimited(now int64) bool {
+	return now < q.limitedUntil || len(q.waiting) > 0 && !q.stopped
+}
+
+// isContended reports whether lanes of other queues need one of the lane's meters. Otherwise no
+// other queue could use the permits that are reserved for late jobs.
+func (c *Core) isContended(l *lane) bool {
+	return slices.ContainsFunc(Meters(l.name), func(name string) bool {
+		m, own := c.meters[name], 0
+		if m == nil {
+			return false
+		}
+		if s := m.shares.parts[l.queue.name]; s != nil {
+			own = s.lanes
+		}
+		return own < m.lanes
+	})
+}
+
+// hasWorker reports whether a lane may take a turn: a worker is free, or no other queue needs the
+// lane's meters, or the lane has waited for maxSlotWait.
+func (c *Core) hasWorker(now int64, l *lane) bool {
+	q := l.queue
+	if q.stopped {
+		return false
+	}
+	return !q.isLimited(now) || q.hasFreeSlot(now) || !c.isContended(l) || l.passedSince > 0 && now >= l.passedSince+q.maxSlotWait(now)
+}
+
+// hasFreeSlot reports whether a worker is free for one more job of a queue, according to its
+// servers: their other queues use the same slots. If no server has reported, a worker is assumed to
+// be free.
+func (q *queue) hasFreeSlot(now int64) bool {
+	free, used := 0, map[*queue]int{}
+	for _, s := range q.servers {
+		if s.isAlive(now) {
+			free += s.free
+			for _, o := range s.queues {
+				used[o] = o.slotsInFlight + o.pendingTurns
+			}
+		}
+	}
+	for _, n := range used {
+		free -= n
+	}
+	return len(used) == 0 || free > 0
+}
+
+// discardReports is called when a promoted job did not arrive. If a server has not reported since
+// the promotion, its free slots are set to 0: it may have died. A live server reports again.
+func (q *queue) discardReports(promotedAt int64) {
+	for _, s := range q.servers {
+		if promotedAt < never && s.reportedAt <= promotedAt {
+			s.free = 0
+		}
+	}
+}
+
+// waitForWorker makes a lane wait until a worker is free. The lane keeps its place and holds nothing.
+func (c *Core) waitForWorker(now int64, l *lane) {
+	q := l.queue
+	if !q.stopped {
+		q.limitedUntil = max(q.limitedUntil, now+limitedFor)
+	}
+	if len(q.waiting) == 0 {
+		c.slotQueues = append(c.slotQueues, q)
+	}
+	c.releaseAll(l)
+	l.dequeue()
+	l.waitsAt.waiting--
+	c.touched[l.waitsAt] = true
+	l.passedSince = cmp.Or(l.passedSince, now)
+	q.waiting.put(&l.slotWait, l.passedSince)
+}
+
+// stopWaiting ends the wait of a lane for a worker.
+func (c *Core) stopWaiting(l *lane) {
+	if l.slotWait.position == 0 {
+		return
+	}
+	q := l.queue
+	q.waiting.remove(&l.slotWait)
+	if len(q.waiting) == 0 {
+		c.slotQueues = slices.DeleteFunc(c.slotQueues, func(o *queue) bool { return o == q })
+	}
+	l.waitsAt.waiting++
+	c.touched[l.waitsAt] = true
+	c.resume(l)
+}
+
+// reopen lets lanes of a queue take turns again if workers are free for them.
+func (c *Core) reopen(now int64, q *queue) {
+	for i := 0; i < lanesPerSlot && len(q.waiting) > 0 && !q.stopped && q.hasFreeSlot(now); i++ {
+		c.stopWaiting(q.waiting[0].value)
+	}
+}
+
+// reopenDue lets lanes take turns without a free slot if they have waited for maxSlotWait, or if
+// their servers have stopped reporting.
+func (c *Core) reopenDue(now int64) {
+	for _, q := range slices.Clone(c.slotQueues) {
+		for len(q.waiting) > 0 && now >= q.reopensAt(now) {
+			c.stopWaiting(q.waiting[0].value)
+		}
+	}
+}
+
+// reopensAt returns the time at which the next lane of a queue may take a turn without a free slot.
+func (q *queue) reopensAt(now int64) int64 {
+	if q.stopped {
+		return never
+	}
+	last := int64(0)
+	for _, s := range q.servers {
+		last = max(last, s.reportedAt+reportLife)
+	}
+	return min(last, q.waiting[0].key+q.maxSlotWait(now))
+}
+
+// maxSlotWait returns the time after which a lane has a turn although no slot is free.
+func (q *queue) maxSlotWait(now int64) int64 {
+	interval := never / slotPatience / 2
+	for _, s := range q.servers {
+		if s.isAlive(now) && s.interval > 0 {
+			interval = min(interval, s.interval)
+		}
+	}
+	return slotPatience * interval
+}
+
+// setGranted sets the number of granted jobs of a lane that have not arrived.
+func (l *lane) setGranted(n int) {
+	q := l.queue
+	if arrived := l.granted - n; l.fromReport && arrived > 0 {
+		q.slotsInFlight = max(0, q.slotsInFlight-arrived)
+	}
+	q.granted += n - l.granted
+	l.granted = n
+	if n > 0 {
+		q.grantedLanes[l] = struct{}{}
+	} else {
+		delete(q.grantedLanes, l)
 	}
 }

@@ -13,6 +13,11 @@ func (c *Core) ApplyResults(now int64, results []Result) {
 		}
 	}
 	for i, t := range tries {
+		if l := t.lane; l.held == nil || i < len(results) && results[i].Outcome != Skipped {
+			l.held = t.Held
+		}
+	}
+	for i, t := range tries {
 		t.lane.pendingTurns--
 		t.lane.queue.pendingTurns--
 		if i < len(results) {
@@ -22,11 +27,12 @@ func (c *Core) ApplyResults(now int64, results []Result) {
 		}
 	}
 	for _, t := range tries {
+		t.lane.held = nil
 		c.reopen(now, t.lane.queue) // refused turns free the worker slots they had counted
 	}
 	for _, m := range c.served {
 		l := m.first()
-		m.adjust(l != nil && c.ready(m, l, now).at <= m.horizon(now))
+		m.next(l != nil && c.ready(m, l, now).at <= m.horizon(now))
 		c.wake(m, 0)
 	}
 	c.served = c.served[:0]
@@ -36,12 +42,10 @@ func (c *Core) applyResult(now int64, t pendingTurn, r Result) {
 	l := t.lane
 	if r.Outcome == Granted {
 		for _, n := range l.needs {
-			n.trustTime = minTrust
-			n.observeFreed(now)
 			n.fullSince = 0 // a permit became free, with or without a notification
 		}
 	}
-	c.updateNeeds(now, t, r)
+	c.updateNeeds(now, l, r)
 	switch r.Outcome {
 	case Granted, Impossible:
 		t.from.gave++
@@ -75,12 +79,12 @@ func (c *Core) refused(now int64, t pendingTurn) {
 	}
 	horizon := m.horizon(now)
 	for i, n := range l.needs {
-		if n.bounds.boundOf(valueAt(t.Held, i)+n.cost).at > horizon {
+		if n.bounds.boundOf(t.Held[i]+n.cost).at > horizon {
 			return
 		}
 	}
 	m.noAdvanceUntil = max(m.noAdvanceUntil, now+clockSkew)
-	m.update(now, valueAt(t.Held, l.index(m)), Need{Cost: l.need(m).cost, Ready: now + clockSkew, Known: true})
+	m.update(now, t.Held[l.index(m)], Need{Cost: l.need(m).cost, Ready: now + clockSkew, Known: true})
 }
 
 // undo reverses a turn that was not granted: the lane gets its previous position back, and the
@@ -112,29 +116,22 @@ func (c *Core) undo(t pendingTurn) {
 }
 
 // updateNeeds stores what the meters replied about a lane's first job.
-func (c *Core) updateNeeds(now int64, t pendingTurn, r Result) {
-	if t.lane.waitsAt == nil || len(r.Next) != len(t.lane.needs) {
+func (c *Core) updateNeeds(now int64, l *lane, r Result) {
+	if l.waitsAt == nil || len(r.Next) != len(l.needs) {
 		return
 	}
-	t.lane.read = true
+	l.read = true
 	for i, n := range r.Next {
-		own, held := &t.lane.needs[i], valueAt(r.Held, i)
+		own := &l.needs[i]
 		own.cost, own.refill, own.perRefill = n.Cost, n.Refill, n.PerRefill
 		own.meter.limitAdvance(now, r.MaxAdvance)
-		if held == 0 && !n.Known && !n.Blocked {
-			own.meter.setFull(now, n.Ready)
+		if l.held[i] == 0 && !n.Known && !n.Blocked {
+			if own.isConcurrency = true; n.Ready > now && own.fullSince == 0 {
+				own.fullSince = now
+			}
 		}
-		if own.update(now, held, n) {
-			own.trustTime = minTrust
+		if own.update(now, l.held[i], n) {
 			c.wake(own.meter, 0)
 		}
 	}
-}
-
-// valueAt returns list[i], or 0 if the list is nil.
-func valueAt(list []int64, i int) int64 {
-	if list == nil {
-		return 0
-	}
-	return list[i]
 }

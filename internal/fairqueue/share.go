@@ -1,10 +1,5 @@
 package fairqueue
 
-import (
-	"slices"
-	"strings"
-)
-
 // share is a node of a meter's two-level stride scheduler: below the root are queues, below each of
 // them fairness keys. A share's pass advances by unit/weight with each of its turns, and the child
 // with the smallest pass is next. A share without lanes does not save up turns: when it gets a lane
@@ -13,14 +8,10 @@ type share struct {
 	name   string
 	parent *share // nil for the root
 	// item is its entry in parent.children. item.key is its pass.
-	item item[*share]
-	// parts lists all children by name. Empty children are kept while their pass is ahead of
-	// servedPass, so that leaving and rejoining gives no advantage; others are removed when
-	// len(parts) reaches pruneAt.
-	parts      []*share
-	pruneAt    int
-	lanes      int   // number of lanes, including lanes that wait at other meters
-	servedPass int64 // virtual time: pass of the child served last
+	item       item[*share]
+	parts      map[string]*share // all children by name
+	lanes      int               // number of lanes, including lanes that wait at other meters
+	servedPass int64             // virtual time: pass of the child served last
 	children   priorityQueue[*share]
 	queue      priorityQueue[*lane] // of a fairness key: its lanes that wait here and can be granted
 }
@@ -36,19 +27,23 @@ func (c *Core) stride(weight int64) int64 {
 
 // part returns the child of a name, which it makes if there is none.
 func (s *share) part(name string) *share {
-	i, found := slices.BinarySearchFunc(s.parts, name, func(p *share, name string) int { return strings.Compare(p.name, name) })
-	if found {
-		return s.parts[i]
+	p := s.parts[name]
+	if p == nil {
+		p = &share{name: name, parent: s, parts: map[string]*share{}}
+		p.item.value = p
+		s.parts[name] = p
 	}
-	if len(s.parts) > 8 && len(s.parts) >= s.pruneAt {
-		s.parts = slices.DeleteFunc(s.parts, func(p *share) bool { return p.lanes == 0 && p.item.key <= s.servedPass })
-		s.pruneAt = 2 * len(s.parts)
-		return s.part(name)
-	}
-	p := &share{name: name, parent: s}
-	p.item.value = p
-	s.parts = slices.Insert(s.parts, i, p)
 	return p
+}
+
+// removeLane removes a lane from a share, and the share if it has no other. Its pass needs no memory:
+// it is at most one stride ahead of its parent's servedPass, where it would start again.
+func (s *share) removeLane() {
+	for ; s.parent != nil; s = s.parent {
+		if s.lanes--; s.lanes == 0 {
+			delete(s.parent.parts, s.name)
+		}
+	}
 }
 
 // share returns the share of the lane's queue and fairness key at meter m, and adds the lane to it.

@@ -34,7 +34,7 @@ func (w *simulation) excuse(queue string, excused bool) {
 func (w *simulation) pause(m *simMeter, paused bool) {
 	m.paused = paused
 	w.history.Note(w.now, "", "%s is paused: %v", m.name, paused)
-	w.core.Changed(m.name)
+	w.core.Changed(w.now, m.name)
 }
 
 // speed makes a rate faster or slower.
@@ -44,13 +44,15 @@ func (w *simulation) speed(m *simMeter, times, over int64) {
 	}
 	m.interval = m.interval * times / over
 	w.history.Note(w.now, "", "%s gets a permit each %.6f s", m.name, float64(m.interval)/1e6)
-	w.core.Changed(m.name)
+	w.core.Changed(w.now, m.name)
 }
 
 // takeover has another process give turns: it knows what Redis knows.
 func (w *simulation) takeover() {
 	w.history.Note(w.now, "", "another process gives turns")
-	w.core = &Core{lanes: map[string]*lane{}, meters: map[string]*meter{}, queues: map[string]*queue{}, servers: map[string]*server{}, off: w.core.off}
+	off := w.core.off
+	w.core = New()
+	w.core.off = off
 	w.core.SetWeights(w.weights())
 	clear(w.contended)
 	for _, l := range w.lanes {

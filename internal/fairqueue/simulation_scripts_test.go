@@ -32,7 +32,7 @@ func (w *simulation) grant(turns []Turn) []Result {
 	}
 	for i, t := range turns {
 		if l := w.byName[t.Lane]; l.waiting > 0 {
-			results[i].Next, results[i].Held, results[i].MaxAdvance = w.next(l, last[l]), last[l].Held, l.ahead()
+			results[i].Next, results[i].MaxAdvance = w.next(l, last[l]), l.ahead()
 		}
 	}
 	return results
@@ -49,7 +49,7 @@ func (w *simulation) try(l *simLane, t Turn) (r Result) {
 	}
 	at, horizon := w.now, w.now+min(t.Advance, l.ahead())
 	for i, n := range l.needs {
-		ready, _ := n.ready(n.reserved+held(t, i)+n.cost, w.now)
+		ready, _ := n.ready(n.reserved+t.Held[i]+n.cost, w.now)
 		at = max(at, ready)
 	}
 	if at > horizon {
@@ -75,13 +75,6 @@ func (w *simulation) try(l *simLane, t Turn) (r Result) {
 	return Result{Outcome: Granted, Job: id, At: at, Until: at + grantLife, TakesEarly: l.early()}
 }
 
-func held(t Turn, i int) int64 {
-	if t.Held == nil {
-		return 0
-	}
-	return t.Held[i]
-}
-
 // early reports whether a lane's jobs may have their permits before they exist.
 func (l *simLane) early() bool { return len(l.needs) == 1 && l.needs[0].early() }
 
@@ -97,7 +90,7 @@ func (l *simLane) ahead() int64 {
 func (w *simulation) next(l *simLane, t Turn) []Need {
 	needs := make([]Need, len(l.needs))
 	for i, n := range l.needs {
-		at, known := n.ready(n.reserved+held(t, i)+n.cost, w.now)
+		at, known := n.ready(n.reserved+t.Held[i]+n.cost, w.now)
 		needs[i] = Need{Cost: n.cost, Ready: at, Known: known, Blocked: n.paused, Refill: n.refill(n.cost), PerRefill: n.together(n.cost)}
 	}
 	return needs
@@ -189,7 +182,7 @@ func (w *simulation) arrive(l *simLane, id string) {
 		w.history.Note(w.now, l.name, "job %s arrives too late and waits again", id)
 		w.forget(l, own)
 		for _, n := range l.needs {
-			w.core.Changed(n.name)
+			w.core.Changed(w.now, n.name)
 		}
 		w.enqueue(l, 1)
 	} else {
@@ -216,7 +209,7 @@ func (w *simulation) takes(l *simLane) {
 		if n.lease > 0 {
 			w.at(w.now+n.interval/2+w.rand.Int64N(n.interval), func() {
 				n.count -= n.cost
-				w.core.Changed(n.name)
+				w.core.Changed(w.now, n.name)
 			})
 		}
 	}

@@ -23,9 +23,9 @@ func (w *simulation) where() {
 			}
 			if known.full {
 				text += ", is full"
+			} else if known.slotWait.position > 0 {
+				text += ", waits for a worker"
 			}
-		} else if known != nil && known.parked {
-			text = "is passed over: its queue takes nothing"
 		}
 		if text != l.where {
 			l.where = text

@@ -1,5 +1,7 @@
 package fairqueue
 
+import "slices"
+
 // pendingTurn is a turn that was sent to Redis and has no result yet.
 type pendingTurn struct {
 	lane *lane
@@ -61,9 +63,8 @@ func (c *Core) Turns(now int64, n int) []Turn {
 func (c *Core) serve(m *meter, now int64) {
 	c.removeHolds(m, func(h hold) bool { return h.until <= now })
 	if len(m.holds) > 0 {
-		c.touch(m) // one may have begun
+		c.touched[m] = true // one may have begun
 	}
-	m.observeFreed(now)
 	for m.left > 0 && len(c.pendingTurns) < c.maxPendingTurns {
 		l := m.first()
 		if l == nil {
@@ -71,14 +72,14 @@ func (c *Core) serve(m *meter, now int64) {
 			return
 		}
 		if !c.hasWorker(now, l) {
-			c.awaitSlot(now, l)
+			c.waitForWorker(now, l)
 			continue
 		}
 		ready := c.ready(m, l, now)
 		early := ready.at > m.horizon(now)
-		if early && now < m.trustedUntil() {
+		if early && now < c.trustedUntil(m) {
 			c.prepareHolds(l, wait{m, ready, false}, now)
-			c.sleep(m, min(ready.at-m.leadTime(now), m.trustedUntil()), now)
+			c.sleep(m, min(ready.at-m.leadTime(now), c.trustedUntil(m)), now)
 			return
 		}
 		if !early {
@@ -101,7 +102,6 @@ func (c *Core) serve(m *meter, now int64) {
 		}
 		c.try(l, m, now)
 		if early {
-			m.trustTime = min(2*m.trustTime, maxTrust)
 			m.left = 0
 		}
 	}
@@ -136,7 +136,7 @@ func (m *meter) horizon(now int64) int64 {
 }
 
 // limitAdvance records the maximum advance of a job. It applies to all lanes of the meter for
-// maxTrust.
+// trustTime.
 func (m *meter) limitAdvance(now, advance int64) {
 	if advance >= maxAdvance {
 		return
@@ -144,7 +144,7 @@ func (m *meter) limitAdvance(now, advance int64) {
 	if m.nearUntil > now {
 		advance = min(advance, m.nearAdvance)
 	}
-	m.nearUntil, m.nearAdvance = now+maxTrust, advance
+	m.nearUntil, m.nearAdvance = now+trustTime, advance
 }
 
 // leadTime is how long before its permits are available a job is granted that may arrive early. The
@@ -187,7 +187,7 @@ func (c *Core) move(now int64, l *lane, x wait) {
 	}
 	c.detach(l)
 	c.attach(l, x.meter, key)
-	c.wake(x.meter, min(x.at, x.meter.trustedUntil()))
+	c.wake(x.meter, min(x.at, c.trustedUntil(x.meter)))
 }
 
 // try adds a pending turn for the lane and moves the lane behind the others, as if the turn were
@@ -196,17 +196,11 @@ func (c *Core) try(l *lane, m *meter, now int64) {
 	for i := range l.needs {
 		c.pay(l, i)
 	}
-	t := pendingTurn{lane: l, from: m, key: l.lastTurn, needs: l.needs, missed: m.missed, Turn: Turn{Lane: l.name, Advance: m.horizon(now) - now}}
+	t := pendingTurn{lane: l, from: m, key: l.lastTurn, needs: l.needs, missed: m.missed, Turn: Turn{Lane: l.name, Advance: m.horizon(now) - now, Held: make([]int64, len(l.needs))}}
 	for i, n := range l.needs {
-		if held := c.held(n.meter, l, now); held > 0 {
-			if t.Held == nil {
-				t.Held = make([]int64, len(l.needs))
-			}
-			t.Held[i] = held
-		}
+		t.Held[i] = c.held(n.meter, l, now)
 	}
-	if !m.tried {
-		m.tried = true
+	if !slices.Contains(c.served, m) {
 		c.served = append(c.served, m)
 	}
 	l.pendingTurns++

@@ -187,7 +187,7 @@ func (s *simulation) run(steps int) {
 	core := fairqueue.NewExact()
 	core.SetWeights(s.weights)
 	for i, l := range s.order {
-		l.waits, l.next, l.ends = make([]int64, len(l.meters)), make([]fairqueue.Need, len(l.meters)), far
+		l.waits, l.held, l.next, l.ends = make([]int64, len(l.meters)), make([]int64, len(l.meters)), make([]fairqueue.Need, len(l.meters)), far
 		l.headSince, l.slowestAt = s.now, s.now
 		for _, m := range l.meters {
 			m.lanes++
@@ -248,7 +248,7 @@ func (s *simulation) grant(now int64, batch []fairqueue.Turn, results []fairqueu
 			l.readInBatch = s.batch
 			l.readNeeds(now)
 		}
-		results[i].Next, results[i].Held = l.next, l.held
+		results[i].Next = l.next
 	}
 	return results
 }
@@ -270,7 +270,7 @@ func (s *simulation) try(now int64, l *lane, held []int64) fairqueue.Result {
 			return fairqueue.Result{Outcome: fairqueue.Full}
 		}
 		for i, m := range l.meters {
-			if m.ReadyAt(now, l.heldOf(i)+l.cost(i)) > now {
+			if m.ReadyAt(now, l.held[i]+l.cost(i)) > now {
 				for _, m := range l.meters {
 					m.refusedIn = s.batch
 				}
@@ -287,13 +287,6 @@ func (s *simulation) try(now int64, l *lane, held []int64) fairqueue.Result {
 	return fairqueue.Result{Outcome: fairqueue.Granted, At: now, Until: now + 1}
 }
 
-func (l *lane) heldOf(meter int) int64 {
-	if l.held == nil {
-		return 0
-	}
-	return l.held[meter]
-}
-
 // readNeeds returns what the lane's first job needs now. A job that has just become the first waits
 // for the meter that is ready last.
 func (l *lane) readNeeds(now int64) []fairqueue.Need {
@@ -301,7 +294,7 @@ func (l *lane) readNeeds(now int64) []fairqueue.Need {
 	for i, m := range l.meters {
 		n := fairqueue.Need{Cost: l.cost(i), Ready: now, Known: true, Refill: 1, PerRefill: 1}
 		if isPossible {
-			n.Ready = m.ReadyAt(now, l.heldOf(i)+n.Cost)
+			n.Ready = m.ReadyAt(now, l.held[i]+n.Cost)
 			n.Refill, n.PerRefill = m.returnTime(n.Cost)
 			n.Known, n.Blocked = !m.isEstimate() && !m.Paused, m.Closed(now)
 		}

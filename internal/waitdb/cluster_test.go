@@ -60,7 +60,7 @@ func giveTurns(t *testing.T, limiter *waitdb.DB) {
 	lead, err := store.BecomeLeader(background, "me", time.Second, 0, "epoch")
 	must(t, err)
 	expect(t, "lanes", len(lead.NewLanes), 1)
-	_, results, held, err := store.Grant(background, "me", []fairqueue.Turn{{Lane: lead.NewLanes[0].Lane}})
+	_, results, held, err := store.Grant(background, "me", []fairqueue.Turn{{Lane: lead.NewLanes[0].Lane, Held: []int64{0}}})
 	must(t, err)
 	expect(t, "held", held, true)
 	expect(t, "turn", results[0].Outcome, fairqueue.Refused)

@@ -163,7 +163,7 @@ func (d *dispatcher) lead() (lead waitdb.Leadership, err error) {
 	}
 	if d.changes < lead.Changes { // a notification got lost
 		d.changes = lead.Changes
-		d.core.ChangedLimit("")
+		d.core.ChangedLimit(d.now(), "")
 	}
 	for {
 		if err = d.made(lead.NewLanes, fresh); err != nil || len(lead.NewLanes) < waitdb.LanesPage {
@@ -216,9 +216,9 @@ func (d *dispatcher) receive() error {
 		case waitdb.JobArrived:
 			d.core.Arrived(d.now(), notification.Name)
 		case waitdb.MeterChanged:
-			d.core.Changed(notification.Name)
+			d.core.Changed(d.now(), notification.Name)
 		case waitdb.LimitChanged:
-			d.core.ChangedLimit(notification.Name)
+			d.core.ChangedLimit(d.now(), notification.Name)
 		default:
 			continue
 		}
@@ -317,7 +317,7 @@ func (d *dispatcher) publishShares() error {
 	return d.call("publish shares", func() error {
 		marked, err := d.store.PublishShares(background, d.process, d.seen, sharing)
 		for _, meter := range marked {
-			d.core.Changed(meter)
+			d.core.Changed(d.now(), meter)
 		}
 		return err
 	})

@@ -2,9 +2,9 @@ package waitdb
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -25,14 +25,7 @@ func (db *DB) Grant(ctx context.Context, process string, turns []fairqueue.Turn)
 	defer db.callers.Done(c)
 	args := []any{process, Advance.Microseconds(), c.Name, c.Calls, new(script.Sent)}
 	for _, t := range turns {
-		held := make([]string, len(fairqueue.Meters(t.Lane)))
-		for i := range held {
-			held[i] = "0"
-			if t.Held != nil {
-				held[i] = strconv.FormatInt(t.Held[i], 10)
-			}
-		}
-		args = append(args, t.Lane, t.Advance, strings.Join(held, ","))
+		args = append(args, t.Lane, t.Advance, strings.Trim(strings.ReplaceAll(fmt.Sprint(t.Held), " ", ","), "[]"))
 	}
 	reply, err := db.run(ctx, grantScript, args...).Slice()
 	if err != nil {
@@ -56,14 +49,9 @@ func (db *DB) Grant(ctx context.Context, process string, turns []fairqueue.Turn)
 // in the order in which the turns name them.
 func readResults(turns []fairqueue.Turn, rows []any) []fairqueue.Result {
 	lanes := map[string]*fairqueue.Result{} // state of each lane after all turns
-	for i, t := range turns {
-		lane := lanes[t.Lane]
-		if lane == nil {
-			lane = readLane(t.Lane, rows[len(turns)+len(lanes)].([]any))
-			lanes[t.Lane], lane.Held = lane, t.Held
-		}
-		if fairqueue.Outcome(rows[i].([]any)[0].(int64)) != fairqueue.Skipped {
-			lane.Held = t.Held
+	for _, t := range turns {
+		if lanes[t.Lane] == nil {
+			lanes[t.Lane] = readLane(t.Lane, rows[len(turns)+len(lanes)].([]any))
 		}
 	}
 	results := make([]fairqueue.Result, len(turns))

@@ -126,7 +126,7 @@ func TestLongLane(t *testing.T) {
 	lead, err := store.BecomeLeader(t.Context(), "me", time.Second, 0, "epoch")
 	must(t, err)
 	lanes := []string{lead.NewLanes[0].Lane}
-	turn := slices.Repeat([]fairqueue.Turn{{Lane: lanes[0]}}, 100)
+	turn := slices.Repeat([]fairqueue.Turn{{Lane: lanes[0], Held: []int64{0}}}, 100)
 	granted := map[string]bool{}
 	for len(granted) < jobs+1 {
 		_, results, held, err := store.Grant(t.Context(), "me", turn)

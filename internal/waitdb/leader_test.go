@@ -31,7 +31,7 @@ func TestLeader_OneProcess(t *testing.T) {
 		process string
 		held    bool
 		next    time.Duration
-	}{{"one", true, time.Second}, {"two", false, leaseTime}, {"one", true, time.Second}} {
+	}{{"one", true, 30 * time.Second}, {"two", false, leaseTime}, {"one", true, 30 * time.Second}} {
 		held, next := pump(tt.process)
 		expect(t, tt.process, [2]any{held, next}, [2]any{tt.held, tt.next})
 	}
@@ -66,7 +66,7 @@ func TestLeader_LeaseLost(t *testing.T) {
 	_, _, held, err := two.pump()
 	must(t, err)
 	expect(t, "two takes over", held, true)
-	_, _, held, err = one.store.Grant(background, "one", []fairqueue.Turn{{Lane: "default\nl|k"}})
+	_, _, held, err = one.store.Grant(background, "one", []fairqueue.Turn{{Lane: "default\nl|k", Held: []int64{0}}})
 	must(t, err)
 	expect(t, "one may give turns", held, false)
 	_, err = one.store.PublishShares(background, "one", 10, map[string]int{"l|k": 0, "m|k": 7})

@@ -79,7 +79,7 @@ func (l *repeatFixture) grant() (int64, []fairqueue.Result, bool, error) {
 	lane := l.lane()
 	_, err := l.store.BecomeLeader(l.ctx, "p", time.Hour, 0, "epoch")
 	must(l.t, err)
-	return l.store.Grant(l.ctx, "p", []fairqueue.Turn{{Lane: lane}})
+	return l.store.Grant(l.ctx, "p", []fairqueue.Turn{{Lane: lane, Held: make([]int64, len(fairqueue.Meters(lane)))}})
 }
 
 // lane is the lane of the job, which waits.
@@ -154,7 +154,7 @@ func TestRepeatAfterALostAnswer(t *testing.T) {
 		"forget":                            {before: (*repeatFixture).denied, do: forget},
 		"forget: granted":                   {before: (*repeatFixture).granted, do: forget},
 		"grant": {before: func(l *repeatFixture) { l.denied(); l.ask("behind"); l.wait(10 * time.Second) }, do: func(l *repeatFixture) error {
-			_, _, _, err := l.store.Grant(l.ctx, "p", []fairqueue.Turn{{Lane: l.lane()}})
+			_, _, _, err := l.store.Grant(l.ctx, "p", []fairqueue.Turn{{Lane: l.lane(), Held: make([]int64, len(fairqueue.Meters(l.lane())))}})
 			return err
 		}},
 		"expire": {before: func(l *repeatFixture) { l.granted(); l.wait(time.Second) }, do: func(l *repeatFixture) error {

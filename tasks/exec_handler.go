@@ -72,9 +72,6 @@ type ExecHandler struct {
 	Commands map[string]Command
 
 	running sync.RWMutex // read-locked by each running command
-	once    sync.Once
-	closed  context.Context
-	close   context.CancelFunc
 }
 
 // validateCommand checks the payload of a command.
@@ -126,9 +123,8 @@ func (h *ExecHandler) command(task *asynq.Task) (string, Command, error) {
 }
 
 // run runs a command and returns its output. The command's process group is killed after the
-// timeout, when the job's context ends, when the command prints too much, and by Close. The
-// context's cause is then the reason of the error. The process group is also killed after a normal
-// end.
+// timeout, when the job's context ends, and when the command prints too much. The context's cause is
+// then the reason of the error. The process group is also killed after a normal end.
 func (h *ExecHandler) run(ctx context.Context, name string, c Command, args []string) ([]byte, error) {
 	timeout, maxOutput := cmp.Or(max(0, c.Timeout), DefaultCommandTimeout), cmp.Or(max(0, c.MaxOutput), DefaultMaxOutput)
 	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("no end within %s", duration.Exact(timeout)))
@@ -138,12 +134,6 @@ func (h *ExecHandler) run(ctx context.Context, name string, c Command, args []st
 
 	h.running.RLock()
 	defer h.running.RUnlock()
-	h.init()
-	if h.closed.Err() != nil {
-		return nil, notCalled{fmt.Errorf("command %s: %w", name, errClosed)}
-	}
-	defer context.AfterFunc(h.closed, func() { stop(errClosed) })()
-
 	env, hidden, err := environment(c.Env)
 	if err != nil {
 		return nil, notCalled{fmt.Errorf("command %s: %w", name, err)}
@@ -184,18 +174,9 @@ func (h *ExecHandler) run(ctx context.Context, name string, c Command, args []st
 	return nil, wrong
 }
 
-// errClosed is the cause with which Close ends a command.
-var errClosed = errors.New("the worker stops")
-
-func (h *ExecHandler) init() {
-	h.once.Do(func() { h.closed, h.close = context.WithCancel(context.Background()) })
-}
-
-// Close kills the running commands with their process groups, and waits until they have ended.
-// Later tasks fail and are retried. Call Close after the server's Shutdown.
-func (h *ExecHandler) Close() {
-	h.init()
-	h.close()
+// Wait waits until the running commands have ended. After a server's Shutdown the contexts of its jobs
+// have ended, so the commands that outlived it are being killed.
+func (h *ExecHandler) Wait() {
 	h.running.Lock()
 	defer h.running.Unlock()
 }

@@ -143,16 +143,14 @@ func TestExecKillsChildren(t *testing.T) {
 			case "at its end":
 				_ = handler(time.Hour).process(t, "{}")
 			case "when the worker stops":
-				h, done := handler(time.Hour), make(chan error)
-				go func() { done <- h.process(t, "{}") }()
+				h := handler(time.Hour)
+				ctx, cancel := context.WithCancel(t.Context())
+				go func() { _ = h.ProcessTask(ctx, asynq.NewTask("exec:it", nil)) }()
 				for !there() {
 					continue
 				}
-				h.Close()
-				if err := h.process(t, "{}"); err == nil || errors.Is(err, asynq.SkipRetry) {
-					t.Errorf("after Close: %v, want an error that is retried", err)
-				}
-				<-done
+				cancel()
+				h.Wait()
 			}
 			pid := child(t, file)
 			for gone := false; !gone; { // it was sent a SIGKILL; init has yet to bury it

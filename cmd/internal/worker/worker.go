@@ -245,7 +245,7 @@ func (w *Worker) serve(ctx context.Context) error {
 	w.stopping.Store(true)
 	w.log.Info("stopping: waiting for running jobs", "within", w.config.Load().ShutdownTimeout)
 	w.server.Shutdown()
-	w.commands.Close() // kills commands that outlived the shutdown
+	w.commands.Wait() // until commands that outlived the shutdown are killed
 	others.Wait()
 	w.log.Info("stopped")
 	return nil

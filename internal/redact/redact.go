@@ -1,0 +1,209 @@
+// Package redact recognizes secrets by their names: headers, fields, and parameters of URLs such as
+// api_key=…, token=… and signatures. A payload should refer to a secret, as in ${env:TOKEN}, but users
+// often paste whole URLs.
+package redact
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// Hidden replaces a secret. It does not show the secret's length.
+const Hidden = "•••"
+
+// names are patterns of path.Match for the names of headers, fields and parameters whose values are
+// secrets. They decide what is shown and what is sent to another host.
+var names = []string{
+	"*authorization*", "auth", "x-auth", "jwt", "x-jwt", "*signature*",
+	"cookie", "set-cookie", "cookies", "*session?id", "*sessionid",
+	"*password*", "*passwd*", "*passphrase*", "*secret*", "*token*", "*credential*",
+	"*api?key*", "*apikey*", "*access?key*", "*accesskey*", "*private?key*", "*privatekey*", "*subscription?key*",
+}
+
+// Named reports whether the name of a header or a field, in any case, is the name of a secret, or
+// matches one of more patterns.
+func Named(name string, more ...string) bool {
+	name = strings.ToLower(name)
+	fits := func(pattern string) bool { ok, _ := path.Match(strings.ToLower(pattern), name); return ok }
+	return slices.ContainsFunc(names, fits) || slices.ContainsFunc(more, fits)
+}
+
+// expression returns a regular expression for the patterns in a text, where * matches the characters of
+// a name, and ? a separator or nothing: api_key, api key and apikey are one name.
+func expression(patterns []string) string {
+	var parts []string
+	for _, p := range patterns {
+		p = strings.ReplaceAll(regexp.QuoteMeta(p), `\*`, `[\w.~-]*`)
+		parts = append(parts, strings.ReplaceAll(p, `\?`, `[-_. ]?`))
+	}
+	return strings.Join(parts, "|")
+}
+
+// parameter matches a parameter of a query whose value is a secret. A name with "token" matches
+// only in some forms, because page_token and the like say where a list continues. Some short names,
+// such as key, are names of secrets only in a query.
+var parameter = regexp.MustCompile(`(?i)([?&;](?:key|pass|pwd|sig|` +
+	expression(slices.DeleteFunc(slices.Clone(names), func(pattern string) bool { return pattern == "*token*" })) +
+	`|(?:[\w.~-]*(?:access|auth|bearer|id|oauth|refresh|security|session|user)[-_.]?)?token` +
+	`)=)([^&#\s"'<>\\]+)`)
+
+// reference matches a reference to a secret, which is no secret itself.
+var reference = regexp.MustCompile(`^\$\{(?:env|file):[^{}]+\}$`)
+
+// Query hides the secrets in the queries of a text's URLs. References stay.
+func Query(text string) string {
+	if !strings.Contains(text, "=") {
+		return text
+	}
+	return parameter.ReplaceAllStringFunc(text, func(found string) string {
+		name, value, _ := strings.Cut(found, "=")
+		if reference.MatchString(value) {
+			return found
+		}
+		return name + "=" + Hidden
+	})
+}
+
+// Redactor removes secrets from texts that are shown. In JSON it hides the whole values of fields. In
+// other text, such as an error or a log line, it looks for names followed by what may be a value, and
+// may hide too much. It finds secrets by their names only. IDs, keys and task types are shown, because
+// operators look up jobs by them, so secrets do not belong there.
+//
+// Go's regular expressions take time in proportion to the text, so no text can hold up the page.
+type Redactor struct {
+	names []string       // that are hidden beside the built-in names
+	field *regexp.Regexp // a name with its value, in any text
+}
+
+// New returns a Redactor for further names. They are patterns of path.Match without sets; the error
+// names one that is not. In JSON a pattern must match the whole name of a field, in other text it may
+// be the end of a longer name.
+func New(more []string) (Redactor, error) {
+	for _, name := range more {
+		if _, err := path.Match(name, ""); err != nil || name == "" || strings.ContainsAny(name, "[]\\\n") {
+			return Redactor{}, fmt.Errorf("redact %q: want the name of a field or header, where * stands for any text", name)
+		}
+	}
+	// A quoted value ends with its quote. Any other value ends with its line, or before &, }, ] or a
+	// quote. It may contain commas and semicolons, as headers do, so the next field may be hidden, too.
+	field := regexp.MustCompile(`(?i)((?:` + expression(slices.Concat(names, more)) + `)\\?["']?\s*(?:=>|[:=])\s*)` +
+		`(\[?\s*\\?"(?:[^"\\\n]|\\[^"\n])*\\?"|\[?\s*'[^'\n]*'|[^\n&,;}\]"']+(?:[;,][^\n&}\]"']*)?)`)
+	return Redactor{more, field}, nil
+}
+
+// Secrets without a name: scheme matches the value of an Authorization header, and userinfo the user and
+// the password of a URL.
+var (
+	scheme   = regexp.MustCompile(`(?i)\b(bearer|basic|digest|negotiate)([ +]|%20)+[\w.~+/=:-]{4,}`)
+	userinfo = regexp.MustCompile(`(://)[^/\s"'@]+@`)
+)
+
+// Hides reports whether the name of a field marks its value as a secret. It ignores case.
+func (r Redactor) Hides(name string) bool { return Named(name, r.names...) }
+
+// Text returns a text without what looks like a secret. Values are hidden, names stay.
+func (r Redactor) Text(text string) string {
+	text = r.field.ReplaceAllString(text, "${1}"+Hidden)
+	text = scheme.ReplaceAllString(text, "$1 "+Hidden)
+	return Query(userinfo.ReplaceAllString(text, "$1"+Hidden+"@"))
+}
+
+// Value removes the secrets from a JSON value, which it changes, at any depth. It knows headers as fields,
+// as objects of a name and a value, and as pairs. Texts within the value are treated by Text.
+func (r Redactor) Value(v any) any {
+	switch v := v.(type) {
+	case map[string]any:
+		named, _ := v["name"].(string) // a header as {"name": …, "value": …}
+		for name, inner := range v {
+			if r.Hides(name) || named != "" && name == "value" && r.Hides(named) {
+				v[name] = Hidden
+			} else {
+				v[name] = r.Value(inner)
+			}
+		}
+	case []any:
+		if len(v) == 2 { // as ["name", "value"]
+			if name, ok := v[0].(string); ok && r.Hides(name) {
+				return []any{name, Hidden}
+			}
+		}
+		for i := range v {
+			v[i] = r.Value(v[i])
+		}
+	case string:
+		return r.Text(v)
+	}
+	return v
+}
+
+// Payload returns a payload without secrets. JSON stays JSON, and a payload without secrets is unchanged.
+func (r Redactor) Payload(data []byte) string {
+	value, err := Decode(data, 1<<20)
+	if err != nil {
+		return r.Text(string(data))
+	}
+	encode := func() string {
+		var out strings.Builder
+		encoder := json.NewEncoder(&out)
+		encoder.SetEscapeHTML(false)
+		_ = encoder.Encode(value) // it was decoded, so it can be encoded
+		return strings.TrimSuffix(out.String(), "\n")
+	}
+	before := encode()
+	value = r.Value(value)
+	if after := encode(); after != before {
+		return after
+	}
+	return string(data)
+}
+
+// maxDepth is the maximum number of levels of a JSON value. Its output with indentation takes the
+// text's length times its depth.
+const maxDepth = 64
+
+// Decode reads one JSON value of at most size bytes and 64 levels, and keeps its numbers as they are
+// written.
+func Decode(data []byte, size int) (value any, err error) {
+	if len(data) > size {
+		return nil, fmt.Errorf("JSON of %d bytes: want at most %d", len(data), size)
+	}
+	if d := depth(data); d > maxDepth {
+		return nil, fmt.Errorf("JSON nested %d levels deep: want at most %d", d, maxDepth)
+	}
+	decoder := json.NewDecoder(bytes.NewReader(data))
+	decoder.UseNumber()
+	if err := decoder.Decode(&value); err != nil {
+		return nil, err
+	}
+	if _, err := decoder.Token(); err != io.EOF {
+		return nil, errors.New("JSON: want one value")
+	}
+	return value, nil
+}
+
+// depth returns how many levels deep a JSON text is nested.
+func depth(data []byte) (deepest int) {
+	now, text := 0, false
+	for i := 0; i < len(data); i++ {
+		switch c := data[i]; {
+		case text && c == '\\':
+			i++
+		case c == '"':
+			text = !text
+		case text:
+		case c == '[' || c == '{':
+			now++
+			deepest = max(deepest, now)
+		case c == ']' || c == '}':
+			now--
+		}
+	}
+	return deepest
+}

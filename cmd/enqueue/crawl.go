@@ -67,8 +67,9 @@ func (c *crawlCommand) Run(ctx context.Context, stdio cli.IO) error {
 			return err
 		}
 	}
-	source := &source{config: conf, defaults: c.Options, json: c.JSON, stdio: stdio, given: jobs, crawl: c.Name}
-	if err := addJobs(ctx, source, true); err != nil {
+	e := newEnqueuer(conf, c.Options, stdio)
+	e.json, e.crawl, e.single = c.JSON, c.Name, len(jobs) == 1
+	if err := e.add(ctx, given(jobs...), true); err != nil {
 		return err
 	}
 	if !c.JSON {

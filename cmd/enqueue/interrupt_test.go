@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"slices"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
@@ -37,11 +36,11 @@ func TestInterrupt_WhileAdding(t *testing.T) {
 	ctx, interrupt := context.WithCancel(t.Context())
 	_, rdb := redistest.Mini(t)
 	rdb.AddHook(interrupted(interrupt))
-	sink, _ := newTestSink()
-	sink.use(rdb, rdb.Close)
-	err := sink.addAll(ctx, slices.Values([]line{testLine(jobspec.Job{Type: "mine"})}))
-	if !errors.Is(err, context.Canceled) || sink.source.added != 0 {
-		t.Errorf("%v, and %d are added; want %v", err, sink.source.added, context.Canceled)
+	e, _ := newTestEnqueuer()
+	e.use(rdb, func() error { return nil })
+	err := e.add(ctx, given(jobspec.Job{Type: "mine"}), false)
+	if !errors.Is(err, context.Canceled) || e.added != 0 {
+		t.Errorf("%v, and %d are added; want %v", err, e.added, context.Canceled)
 	}
 }
 

@@ -2,6 +2,8 @@
 package main
 
 import (
+	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -45,19 +47,18 @@ func (c *command) Run(ctx context.Context, stdio cli.IO) error {
 	if err != nil {
 		return err
 	}
-	input, err := c.open(ctx, stdio.In)
-	if err != nil {
-		return err
+	rows := given(jobspec.Job{Type: c.Type, Payload: []byte(c.Payload), ID: c.ID, Options: c.Options})
+	if c.File != "" {
+		if rows, err = c.read(ctx, stdio.In); err != nil {
+			return err
+		}
 	}
-	defer input.Close()
-	source := &source{config: conf, defaults: c.Options, json: c.JSON, showIDs: c.IDs, stdio: stdio, input: input}
-	if c.File == "" {
-		source.given = []jobspec.Job{{Type: c.Type, Payload: []byte(c.Payload), ID: c.ID, Options: c.Options}}
-	}
+	e := newEnqueuer(conf, c.Options, stdio)
+	e.json, e.showIDs, e.single = c.JSON, c.IDs, c.File == ""
 	if c.Plan {
-		return printPlan(ctx, source)
+		return e.plan(ctx, rows)
 	}
-	return addJobs(ctx, source, c.Strict)
+	return e.add(ctx, rows, c.Strict)
 }
 
 // Validate reports what is wrong with the flags. kong calls it.
@@ -73,27 +74,58 @@ func (c *command) Validate() error {
 	return cli.FlagError(c.Options.Validate())
 }
 
-// open opens the input. When ctx ends, a read of a file or of standard input returns ctx's error, also
-// if it blocks.
-func (c *command) open(ctx context.Context, stdin io.Reader) (io.ReadCloser, error) {
-	from := io.NopCloser(stdin)
-	switch c.File {
-	case "":
-		return from, nil
-	case "-":
-	default:
+// maxLine bounds a line. Redis itself takes at most 512 MB.
+const maxLine = 64 << 20
+
+// read returns the lines of the file or of standard input, as they come.
+func (c *command) read(ctx context.Context, stdin io.Reader) (<-chan row, error) {
+	input := io.NopCloser(stdin)
+	if c.File != "-" {
 		file, err := os.Open(c.File)
 		if err != nil {
 			return nil, cli.Usagef("%w", err)
 		}
-		from = file
+		input = file
 	}
-	input, lines := io.Pipe()
-	context.AfterFunc(ctx, func() { lines.CloseWithError(ctx.Err()) })
+	rows := make(chan row, batchSize)
+	send := func(r row) {
+		select {
+		case rows <- r:
+		case <-ctx.Done():
+		}
+	}
 	go func() {
-		defer from.Close()
-		_, err := io.Copy(lines, from)
-		lines.CloseWithError(err)
+		defer close(rows)
+		defer input.Close()
+		scanner := bufio.NewScanner(input)
+		scanner.Buffer(make([]byte, 64<<10), maxLine)
+		number := 1
+		for ; scanner.Scan() && ctx.Err() == nil; number++ {
+			text := bytes.TrimSpace(scanner.Bytes())
+			if number == 1 {
+				text = bytes.TrimPrefix(text, []byte("\ufeff")) // Windows editors write it
+			}
+			if len(text) > 0 {
+				send(row{number: number, text: bytes.Clone(text)})
+			}
+		}
+		err := scanner.Err()
+		if errors.Is(err, bufio.ErrTooLong) {
+			err = fmt.Errorf("line %d is longer than %d MB: want one job a line", number, maxLine>>20)
+		}
+		if err != nil {
+			send(row{err: err})
+		}
 	}()
-	return input, nil
+	return rows, nil
+}
+
+// given returns jobs that were given by flags.
+func given(jobs ...jobspec.Job) <-chan row {
+	rows := make(chan row, len(jobs))
+	for _, job := range jobs {
+		rows <- row{job: &job}
+	}
+	close(rows)
+	return rows
 }

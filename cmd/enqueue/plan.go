@@ -22,15 +22,20 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// printPlan prints when the first and the last job would run. It adds no job.
-func printPlan(ctx context.Context, source *source) error {
+// plan prints when the first and the last job would run. It adds no job.
+func (e *enqueuer) plan(ctx context.Context, rows <-chan row) error {
 	p := &plan{queues: map[string]bool{}, parts: map[shard.Shard]*forecast.Options{}}
-	for l := range source.jobs() {
+	err := e.each(ctx, rows, func(l line) error {
 		if err := p.add(l); err != nil {
-			source.reject(l, err)
+			e.bad++
+			e.reject(l, err)
 		}
+		return nil
+	}, func() error { return nil })
+	if err != nil {
+		return err
 	}
-	first, last, err := p.forecast(ctx, source.config, source.stdio.Err)
+	first, last, err := p.forecast(ctx, e.config, e.stdio.Err)
 	if err != nil {
 		return err
 	}
@@ -39,7 +44,7 @@ func printPlan(ctx context.Context, source *source) error {
 		first, last = p.bound(first, last)
 		view.First, view.Last = newMoment(first), newMoment(last)
 	}
-	return cmp.Or(cli.Print(source.stdio.Out, source.json, view), source.verdict())
+	return cmp.Or(cli.Print(e.stdio.Out, e.json, view), e.verdict())
 }
 
 type planView struct {

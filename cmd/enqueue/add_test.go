@@ -6,7 +6,6 @@ import (
 	"context"
 	"io"
 	"os"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -37,28 +36,24 @@ func (lossy) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPi
 	}
 }
 
-// newTestSink returns a sink for the default config, and what it prints.
-func newTestSink() (*sink, *bytes.Buffer) {
+// newTestEnqueuer returns an enqueuer for the default config, and what it prints.
+func newTestEnqueuer() (*enqueuer, *bytes.Buffer) {
 	var out bytes.Buffer
-	return &sink{source: &source{config: config.Default(), stdio: cli.IO{Out: io.Discard, Err: &out}}}, &out
-}
-
-func testLine(job jobspec.Job) line {
-	return line{Job: job.Fill(jobspec.Options{}, config.Default()), ownID: job.ID != ""}
+	return newEnqueuer(config.Default(), jobspec.Options{}, cli.IO{Out: io.Discard, Err: &out}), &out
 }
 
 // A job is added once if its reply is lost, also with --unique.
 func TestLostAnswer(t *testing.T) {
 	_, rdb := redistest.Mini(t)
 	rdb.AddHook(lossy{})
-	sink, out := newTestSink()
-	sink.use(rdb, rdb.Close)
+	e, out := newTestEnqueuer()
 	unique := jobspec.Job{Type: "mine", Options: jobspec.Options{Unique: time.Hour}}
 	add := func(job jobspec.Job, added, existing int) {
 		t.Helper()
-		err := sink.addAll(t.Context(), slices.Values([]line{testLine(job)}))
-		if err != nil || sink.source.added != added || sink.source.existing != existing {
-			t.Errorf("%d were added, and %d exist: %v, %s; want %d and %d", sink.source.added, sink.source.existing, err, out, added, existing)
+		e.use(rdb, func() error { return nil })
+		_ = e.add(t.Context(), given(job), false) // the exit code of existing jobs
+		if e.added != added || e.existing != existing {
+			t.Errorf("%d were added, and %d exist: %s; want %d and %d", e.added, e.existing, out, added, existing)
 		}
 	}
 	add(jobspec.Job{Type: "mine"}, 1, 0)
@@ -102,18 +97,18 @@ func TestEnqueue_Concurrent(t *testing.T) {
 	var existing atomic.Int64
 	for i := range commands {
 		wg.Go(func() {
-			sink, out := newTestSink()
-			jobs := []line{testLine(jobspec.Job{Type: "mine", ID: "all's"})}
+			e, out := newTestEnqueuer()
+			jobs := []jobspec.Job{{Type: "mine", ID: "all's"}}
 			for range each {
-				jobs = append(jobs, testLine(jobspec.Job{Type: "mine"}))
+				jobs = append(jobs, jobspec.Job{Type: "mine"})
 			}
-			if err := sink.close(sink.addAll(t.Context(), slices.Values(jobs))); err != nil {
+			if err := e.add(t.Context(), given(jobs...), false); err != nil && err != error(cli.Failed) {
 				t.Errorf("command %d: %v", i, err)
 			}
 			if text := out.String(); !strings.Contains(text, "no worker is running: the jobs wait") || strings.Contains(text, "running worker") {
 				t.Errorf("command %d prints: %s", i, text)
 			}
-			existing.Add(int64(sink.source.existing))
+			existing.Add(int64(e.existing))
 		})
 	}
 	wg.Wait()
@@ -131,15 +126,16 @@ func TestEnqueue_Concurrent(t *testing.T) {
 }
 
 // Jobs that are lost with the folder do not count as added.
-func TestSink_RemovedFolder(t *testing.T) {
+func TestEnqueuer_RemovedFolder(t *testing.T) {
 	t.Chdir(t.TempDir())
-	sink, out := newTestSink()
-	err := sink.addAll(t.Context(), slices.Values([]line{testLine(jobspec.Job{Type: "mine"})}))
-	if err := cmp.Or(err, os.RemoveAll(".headgate")); err != nil {
+	e, out := newTestEnqueuer()
+	l, _ := e.check(<-given(jobspec.Job{Type: "mine"}))
+	e.batch = []line{l}
+	if err := cmp.Or(e.send(t.Context()), os.RemoveAll(".headgate")); err != nil {
 		t.Fatal(err)
 	}
-	err = sink.close(context.Canceled)
-	if err == nil || !strings.HasPrefix(err.Error(), "the folder ") || sink.source.added != 0 {
+	err := e.close(context.Canceled)
+	if err == nil || !strings.HasPrefix(err.Error(), "the folder ") || e.added != 0 {
 		t.Errorf("close gives %v, after: %s", err, out)
 	}
 }

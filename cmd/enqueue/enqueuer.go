@@ -1,0 +1,413 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/cmd/internal/cli"
+	"github.com/headgate/headgate/cmd/internal/config"
+	"github.com/headgate/headgate/cmd/internal/jobspec"
+	"github.com/headgate/headgate/internal/display"
+	"github.com/headgate/headgate/internal/shard"
+	"github.com/headgate/headgate/scheduler"
+	"github.com/headgate/headgate/tasks"
+	"github.com/headgate/headgate/throttle"
+)
+
+// row is a line of the input, a job that was given by flags, or the error that ended the input.
+type row struct {
+	number int
+	text   []byte
+	job    *jobspec.Job
+	err    error
+}
+
+// line is a job that can be added.
+type line struct {
+	number int // from 1; 0 for a job that was given by flags
+	jobspec.Job
+	ownID bool // the user chose the ID
+	rule  scheduler.Rule
+	shard shard.Shard
+}
+
+func (l line) where() string {
+	if l.number == 0 {
+		return ""
+	}
+	return fmt.Sprintf("line %d: ", l.number)
+}
+
+// enqueuer checks jobs, adds or plans them, and reports what became of them. It connects to Redis
+// when the first job is added.
+type enqueuer struct {
+	config   *config.Config
+	defaults jobspec.Options
+	stdio    cli.IO
+	json     bool
+	showIDs  bool
+	single   bool   // the job was given by flags
+	crawl    string // name of the crawl of the jobs, if any
+
+	rdb    redis.UniversalClient
+	end    func() error
+	client *scheduler.Client
+	batch  []line // not added yet
+	alone  bool   // jobs were added to the embedded Redis while no worker runs
+
+	last     line       // the last good job
+	added    int        // number of added jobs
+	ids      []addedJob // of added jobs, with showIDs and json
+	bad      int        // number of bad lines
+	existing int        // number of jobs that exist already
+	shown    int        // number of errors that were printed
+	inputErr error      // why the input ended early
+
+	foreign map[string]bool // types that are not built in
+	queues  map[string]bool // of added jobs
+	unkept  map[string]bool // types of added jobs whose answers are not kept
+}
+
+func newEnqueuer(conf *config.Config, defaults jobspec.Options, stdio cli.IO) *enqueuer {
+	return &enqueuer{
+		config: conf, defaults: defaults, stdio: stdio,
+		foreign: map[string]bool{}, queues: map[string]bool{}, unkept: map[string]bool{},
+	}
+}
+
+// addedJob is an added job. Its line is 0 if it was given by flags.
+type addedJob struct {
+	Line int    `json:"line,omitempty"`
+	ID   string `json:"id"`
+}
+
+// each calls do with the good jobs. It calls idle while no row is there, and at the end.
+func (e *enqueuer) each(ctx context.Context, rows <-chan row, do func(line) error, idle func() error) error {
+	for {
+		var r row
+		more := true
+		select {
+		case r, more = <-rows:
+		default:
+			if err := idle(); err != nil {
+				return err
+			}
+			select {
+			case r, more = <-rows:
+			case <-ctx.Done():
+			}
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if e.inputErr = r.err; !more || r.err != nil {
+			return idle()
+		}
+		if l, ok := e.check(r); ok {
+			if err := do(l); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// check fills in a job, and rejects it if it has an error or could never run.
+func (e *enqueuer) check(r row) (l line, ok bool) {
+	var err error
+	l.number = r.number
+	if r.job == nil {
+		l.Job, err = jobspec.Parse(r.text)
+	} else {
+		l.Job, err = *r.job, r.job.Validate()
+	}
+	l.ownID = l.ID != ""
+	if err == nil {
+		err = e.checkPayload(l)
+	}
+	if err == nil {
+		l.Job = l.Fill(e.defaults, e.config)
+		l.rule, err = l.Rule(e.config)
+	}
+	if err == nil {
+		err = checkNeeds(e.config, l.Queue, l.rule)
+	}
+	if err == nil {
+		l.shard, err = e.config.ShardOf(l.Queue, l.ID, l.Task())
+	}
+	if err == nil && !l.Deadline.IsZero() && time.Now().After(l.Deadline) {
+		err = fmt.Errorf("deadline %s: want a time from now on", l.Deadline.Format(time.RFC3339))
+	}
+	if err != nil {
+		e.bad++
+		e.reject(l, err)
+		return l, false
+	}
+	e.last = l
+	return l, true
+}
+
+// checkPayload returns the error that the job's handler would return for the payload. A type that
+// is not built in cannot be checked: it is no error, and is printed once.
+func (e *enqueuer) checkPayload(l line) error {
+	err := tasks.Validate(l.Type, l.Payload)
+	if !errors.Is(err, tasks.ErrUnknownType) {
+		return err
+	}
+	if !e.foreign[l.Type] {
+		e.foreign[l.Type] = true
+		fmt.Fprintf(e.stdio.Err, "enqueue: %stype %q is not built in (%s, %sNAME): only your own worker program can run it\n",
+			l.where(), l.Type, strings.Join(tasks.Types(), ", "), tasks.PrefixExec)
+	}
+	return nil
+}
+
+// checkNeeds returns an error for a need that the limits of the config can never meet.
+func checkNeeds(conf *config.Config, queue string, rule scheduler.Rule) error {
+	if err := conf.Sharded.Check(queue, shard.Shard{}, rule.Needs); err != nil {
+		return err
+	}
+	for _, n := range rule.Needs {
+		i := slices.IndexFunc(conf.Limits, func(l throttle.Limit) bool { return l.Name == n.Limit })
+		if i < 0 {
+			continue
+		}
+		l := conf.Limits[i]
+		capacity := l.With(l.Overrides[n.Key]).MaxCost()
+		if home, divided := conf.Sharded.Home(l.Name); divided {
+			capacity /= home.Count
+		}
+		switch {
+		case len(l.Apps) > 0 && !slices.Contains(l.Apps, conf.App) && rule.OnNoLimit != scheduler.ActionRun:
+			return fmt.Errorf("limit %s is for other apps: see apps: and app: in the config", l.Name)
+		case n.Cost > capacity:
+			return fmt.Errorf("cost %d is above the capacity %d of limit %s: it can never run", n.Cost, capacity, l.Name)
+		}
+	}
+	return nil
+}
+
+// batchSize is the number of jobs that are added at once.
+const batchSize = 64
+
+// add adds each job as it is read. With strict it reads all jobs first, and adds none if a line is
+// bad.
+func (e *enqueuer) add(ctx context.Context, rows <-chan row, strict bool) error {
+	send := func() error { return e.send(ctx) }
+	idle := send
+	if strict {
+		idle = func() error { return nil }
+	}
+	err := e.each(ctx, rows, func(l line) error {
+		if e.batch = append(e.batch, l); strict || len(e.batch) < batchSize {
+			return nil
+		}
+		return send()
+	}, idle)
+	if strict && err == nil && e.bad == 0 && e.inputErr == nil {
+		err = send()
+	}
+	return e.finish(e.close(err))
+}
+
+func (e *enqueuer) use(rdb redis.UniversalClient, end func() error) {
+	e.rdb, e.end, e.client = rdb, end, e.config.NewClient(rdb)
+}
+
+// send adds the batch. It returns the first error.
+func (e *enqueuer) send(ctx context.Context) error {
+	if e.rdb == nil && len(e.batch) > 0 {
+		rdb, end, err := e.config.Redis.Create(ctx, func(string) {})
+		if err != nil {
+			return err
+		}
+		e.use(rdb, end)
+	}
+	var failed error
+	for batch := range slices.Chunk(e.batch, batchSize) {
+		tasks := make([]*asynq.Task, len(batch))
+		for i, l := range batch {
+			tasks[i] = l.Task()
+		}
+		for i, answer := range e.client.EnqueueAll(ctx, tasks...) {
+			if err := e.enqueued(batch[i], answer.Err); err != nil {
+				failed = cmp.Or(failed, ctx.Err(), err) // asynq's error hides an interrupt
+			}
+		}
+	}
+	e.batch = e.batch[:0]
+	return failed
+}
+
+// enqueued handles the result of one job.
+func (e *enqueuer) enqueued(l line, err error) error {
+	exists := ""
+	switch {
+	case err == nil, !l.ownID && e.isEnqueued(l, err):
+		// If the random ID exists, an earlier try added this job, and the reply was lost.
+	case errors.Is(err, asynq.ErrTaskIDConflict):
+		exists = fmt.Sprintf("id %q: queue %s already has a job with this ID", l.ID, l.Queue)
+	case errors.Is(err, asynq.ErrDuplicateTask):
+		exists = fmt.Sprintf("unique: queue %s already has a job with this type and payload", l.Queue)
+	default:
+		return fmt.Errorf("%s%w", l.where(), err)
+	}
+	if exists != "" {
+		e.existing++
+		e.reject(l, errors.New(exists))
+		return nil
+	}
+	e.accept(l)
+	if l.Retention == 0 && e.config.Tasks.Unkept(l.Type) && !jobspec.Saves(l.Job) {
+		e.unkept[l.Type] = true
+	}
+	e.queues[l.Queue] = true
+	return nil
+}
+
+// isEnqueued reports whether the error means that an earlier try has enqueued this job.
+func (e *enqueuer) isEnqueued(l line, err error) bool {
+	if errors.Is(err, asynq.ErrDuplicateTask) { // perhaps because of another job
+		return slices.ContainsFunc(e.config.Sharded.Names(l.Queue), func(queue string) bool {
+			_, gone := asynq.NewInspectorFromRedisClient(e.rdb).GetTaskInfo(queue, l.ID)
+			return gone == nil
+		})
+	}
+	return errors.Is(err, asynq.ErrTaskIDConflict)
+}
+
+// warn warns of types whose answers are not kept, and of queues that no running worker serves. If no
+// worker is running, it warns of queues that this config does not serve. It ignores errors of Redis,
+// because the jobs are added.
+func (e *enqueuer) warn() {
+	conf, stderr := e.config, e.stdio.Err
+	for _, name := range slices.Sorted(maps.Keys(e.unkept)) {
+		fmt.Fprintf(stderr, "enqueue: answers of %s are not kept for \"worker results\": use --retention 24h, or set retention: 24h for the task in the config\n", name)
+	}
+	servers, err := asynq.NewInspectorFromRedisClient(e.rdb).Servers()
+	if err != nil {
+		return
+	}
+	e.alone = conf.Redis.IsZero() && len(servers) == 0
+	by, served := "no running worker takes", map[string]int{}
+	for _, server := range servers {
+		for queue, weight := range server.Queues {
+			served[conf.Sharded.QueueOf(queue)] = weight
+		}
+	}
+	if len(servers) == 0 {
+		by, served = "a worker with this config would not take", conf.Queues.Weights()
+	}
+	left := slices.DeleteFunc(slices.Sorted(maps.Keys(e.queues)), func(queue string) bool { return served[queue] > 0 })
+	if len(left) > 0 {
+		fmt.Fprintf(stderr, "enqueue: %s jobs of queue %s, only of %s: the jobs wait until a worker serves it\n",
+			by, strings.Join(left, ", "), strings.Join(slices.Sorted(maps.Keys(served)), ", "))
+	}
+}
+
+// close closes the connection, and the embedded Redis if this command runs it. err is the error that
+// ends the command, or nil.
+func (e *enqueuer) close(err error) error {
+	if e.rdb == nil {
+		return err
+	}
+	if err == nil && e.added > 0 {
+		e.warn()
+	}
+	conf := e.config
+	if lost := e.end(); lost != nil && conf.Redis.IsZero() {
+		e.added = 0
+		return lost // whatever else failed, the jobs are lost
+	}
+	if e.alone {
+		fmt.Fprintf(e.stdio.Err, "enqueue: no Redis is configured and no worker is running: the jobs wait in %s for the next \"worker run\"\n", conf.Redis.Folder())
+	}
+	return err
+}
+
+// maxShown is the number of errors of lines that are printed. The others are counted.
+const maxShown = 20
+
+// reject prints why a job is not added.
+func (e *enqueuer) reject(l line, err error) {
+	switch e.shown++; {
+	case e.shown <= maxShown:
+		fmt.Fprintf(e.stdio.Err, "enqueue: %s%s\n", l.where(), cli.Line(err.Error()))
+	case e.shown == maxShown+1:
+		fmt.Fprintln(e.stdio.Err, "enqueue: further errors are only counted")
+	}
+}
+
+// accept counts an added job. With --ids it prints the ID, or keeps it for the JSON object.
+func (e *enqueuer) accept(l line) {
+	e.added++
+	switch {
+	case !e.showIDs:
+	case e.json:
+		e.ids = append(e.ids, addedJob{l.number, l.ID})
+	case l.number == 0:
+		fmt.Fprintln(e.stdio.Out, cli.Line(l.ID))
+	default:
+		fmt.Fprintf(e.stdio.Out, "%d\t%s\n", l.number, cli.Line(l.ID))
+	}
+}
+
+// finish prints how many jobs were added, and returns the error for the exit code.
+func (e *enqueuer) finish(err error) error {
+	id := ""
+	if e.single && e.added == 1 {
+		id = e.last.ID
+	}
+	if e.json {
+		printed := cli.JSON(e.stdio.Out, struct {
+			Enqueued int        `json:"enqueued"`
+			There    int        `json:"there_already"`
+			BadLines int        `json:"bad_lines"`
+			ID       string     `json:"id,omitempty"`
+			IDs      []addedJob `json:"ids,omitempty"`
+			Crawl    string     `json:"crawl,omitempty"`
+		}{e.added, e.existing, e.bad, id, e.ids, e.crawl})
+		return cmp.Or(printed, err, e.verdict())
+	}
+	out := e.stdio.Out
+	if e.showIDs { // standard output has the IDs alone
+		id, out = "", e.stdio.Err
+	}
+	text := "enqueued " + display.Count(e.added, "job")
+	var others []string
+	if e.existing > 0 {
+		others = append(others, fmt.Sprintf("%d exist already", e.existing))
+	}
+	if e.bad > 0 {
+		others = append(others, display.Count(e.bad, "bad line"))
+	}
+	if len(others) > 0 && !e.single && e.crawl == "" {
+		text += " (" + strings.Join(others, ", ") + ")"
+	}
+	if id != "" {
+		text += ": " + cli.Line(id)
+	}
+	_, printed := fmt.Fprintln(out, text)
+	return cmp.Or(printed, err, e.verdict())
+}
+
+// verdict returns the error that the input deserves.
+func (e *enqueuer) verdict() error {
+	switch {
+	case e.inputErr != nil:
+		return cli.Usagef("%w", e.inputErr)
+	case e.bad > 0:
+		return cli.BadInput
+	case e.existing > 0:
+		return cli.Failed
+	}
+	return nil
+}

@@ -79,7 +79,7 @@ func (k keyView) String() string {
 
 // readLimits returns the views of limits.
 func readLimits(ctx context.Context, q *inspect.Queues, limits ...throttle.Limit) ([]limitView, error) {
-	backlogs, err := q.Backlogs(ctx)
+	status, err := q.Status(ctx, false)
 	if err != nil {
 		return nil, err
 	}
@@ -87,18 +87,18 @@ func readLimits(ctx context.Context, q *inspect.Queues, limits ...throttle.Limit
 	for i, l := range limits {
 		v := limitView{Name: l.Name, Definition: l.String(), Paused: l.Paused}
 		var last *forecast.Estimate
-		for _, b := range backlogs {
-			if b.Limit != l.Name || b.Cost == 0 {
+		for _, d := range status.Demand[l.Name] {
+			eta := status.KeyETA(l.Name, d.Key)
+			if eta == nil {
 				continue
 			}
-			if last != nil {
-				*last = last.OrLater(b.Last)
-			} else {
-				last = new(b.Last)
+			if last == nil {
+				last = new(*eta)
 			}
-			v.Waiting = append(v.Waiting, backlogView{b.Key, b.Cost, cli.ETA(b.Last)})
+			*last = eta.OrLater(*last)
+			v.Waiting = append(v.Waiting, backlogView{d.Key, d.Permits, cli.ETA(*eta)})
 			v.Keys++
-			v.PermitsWanted += b.Cost
+			v.PermitsWanted += d.Permits
 		}
 		v.ETA = (*cli.ETA)(last)
 		blocks, keys, err := q.ReadKeys(ctx, l)

@@ -82,16 +82,7 @@ func loadOpenLimit(ctx context.Context, p *Page, s *snapshot, row *limitRow, at 
 		if err != nil {
 			return nil, err
 		}
-		k := keyRow{Meter: m, Own: state.String()}
-		for _, f := range s.Forecasts {
-			if b := f.Backlog(row.Name, m.Key); b.Cost > 0 {
-				b.Last.StartsIn = f.At.Add(b.Last.StartsIn).Sub(s.Now)
-				if k.ETA != nil {
-					b.Last = b.Last.OrLater(*k.ETA)
-				}
-				k.ETA = &b.Last
-			}
-		}
+		k := keyRow{Meter: m, Own: state.String(), ETA: s.KeyETA(row.Name, key)}
 		if i := slices.IndexFunc(row.Blocks, func(b throttle.Blocked) bool { return b.Key == m.Key }); i >= 0 {
 			k.Blocked, k.By = &row.Blocks[i], by(s.lastChange("blocked", row.Name, m.Key))
 		}

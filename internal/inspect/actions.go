@@ -141,14 +141,15 @@ func (q *Queues) Apply(ctx context.Context, a *Action, f Filter, jobs []throttle
 
 // forget makes the limiters of the jobs' shards forget the jobs.
 func (q *Queues) forget(ctx context.Context, jobs []throttle.JobID) error {
+	parts := map[shard.Shard][]throttle.JobID{}
+	for _, job := range jobs {
+		part := q.Sharded.Part(job.Queue)
+		parts[part] = append(parts[part], job)
+	}
 	var errs []error
-	for len(jobs) > 0 {
-		part := q.Sharded.Part(jobs[0].Queue)
-		isThere := func(job throttle.JobID) bool { return q.Sharded.Part(job.Queue) == part }
-		isElsewhere := func(job throttle.JobID) bool { return !isThere(job) }
-		_, err := q.In(part).Limiter.Forget(ctx, slices.DeleteFunc(slices.Clone(jobs), isElsewhere)...)
+	for part, jobs := range parts {
+		_, err := q.In(part).Limiter.Forget(ctx, jobs...)
 		errs = append(errs, err)
-		jobs = slices.DeleteFunc(slices.Clone(jobs), isThere)
 	}
 	return errors.Join(errs...)
 }
@@ -196,28 +197,27 @@ func (q *Queues) applyTo(ctx context.Context, a *Action, f Filter, id throttle.J
 }
 
 // LimitChangeImpact describes the waiting jobs that could never run after a limit is changed to
-// next. It is empty if there are none, or if Set would reject the change. The number is an upper
+// next. It is empty if there are none, or if SetLimit would reject the change. The number is an upper
 // bound: it includes jobs of all apps, and jobs of keys that have their own capacity.
 func (q *Queues) LimitChangeImpact(ctx context.Context, old, next throttle.Limit) (string, error) {
-	switch apps := strings.Join(next.Apps, ","); {
-	case next.Validate() != nil:
+	parts, err := q.partsOf(next)
+	if err != nil || next.Validate() != nil {
 		return "", nil
-	case old.Kind == "" || next.MaxCost() < old.MaxCost():
-		parts, err := q.partsOf(next)
-		if err != nil {
-			return "", nil // SetLimit reports it
-		}
+	}
+	if old.Kind == "" || next.MaxCost() < old.MaxCost() {
 		n, err := q.CountWaiting(ctx, next.Name, func(part shard.Shard) int { return parts[part].MaxCost() + 1 }, nil)
 		return tooCostly(next.Name, n, next.MaxCost()), err
-	case apps != "" && (len(old.Apps) == 0 || slices.ContainsFunc(old.Apps, func(app string) bool { return !slices.Contains(next.Apps, app) })):
-		n, err := q.CountWaiting(ctx, next.Name, func(shard.Shard) int { return 0 }, nil)
-		if err != nil || n == 0 {
-			return "", err
-		}
-		return fmt.Sprintf("limit %s has %s waiting; jobs of other apps than %s are then archived, or handled by on_no_limit",
-			next.Name, display.Count(n, "job"), apps), nil
 	}
-	return "", nil
+	wasAllowed := func(app string) bool { return !slices.Contains(next.Apps, app) }
+	if len(next.Apps) == 0 || len(old.Apps) > 0 && !slices.ContainsFunc(old.Apps, wasAllowed) {
+		return "", nil
+	}
+	n, err := q.CountWaiting(ctx, next.Name, func(shard.Shard) int { return 0 }, nil)
+	if err != nil || n == 0 {
+		return "", err
+	}
+	return fmt.Sprintf("limit %s has %s waiting; jobs of other apps than %s are then archived, or handled by on_no_limit",
+		next.Name, display.Count(n, "job"), strings.Join(next.Apps, ",")), nil
 }
 
 // KeyChangeImpact is LimitChangeImpact for an override of one key.

@@ -148,22 +148,19 @@ func (q *Queues) startedAt(ids []throttle.JobID) ([]time.Time, error) {
 
 // AddEstimates replaces the estimates in the positions of waiting jobs with those of the forecast.
 func (q *Queues) AddEstimates(ctx context.Context, jobs []Job) error {
-	lanes, forecasts := map[shard.Shard]string{}, map[shard.Shard]*forecast.Forecast{}
+	forecasts := map[shard.Shard]*forecast.Forecast{}
 	for _, job := range jobs {
-		if job.Position != nil {
-			lanes[q.Sharded.Part(job.Queue)] = job.Position.Lane.Name
+		if job.Position == nil {
+			continue
 		}
-	}
-	for part, lane := range lanes {
-		var err error
-		if forecasts[part], err = q.In(part).Forecast(ctx, forecast.Options{Lane: lane}); err != nil {
-			return err
+		part := q.Sharded.Part(job.Queue)
+		if forecasts[part] == nil {
+			var err error
+			if forecasts[part], err = q.In(part).Forecast(ctx, forecast.Options{Lane: job.Position.Lane.Name}); err != nil {
+				return err
+			}
 		}
-	}
-	for _, job := range jobs {
-		if job.Position != nil {
-			*job.Position = forecasts[q.Sharded.Part(job.Queue)].Position(*job.Position)
-		}
+		*job.Position = forecasts[part].Position(*job.Position)
 	}
 	return nil
 }
@@ -210,23 +207,22 @@ func (f Filter) matchesInfo(job *asynq.TaskInfo) bool {
 		strings.Contains(string(job.Payload), f.Payload) && strings.Contains(job.LastErr, f.Error)
 }
 
-// Matches reports whether the filter selects a job. A filter with a queue also selects the jobs of
-// the queue's shards.
-func (f Filter) Matches(job Job) bool {
-	return f.matchesInfo(job.TaskInfo) && f.matchesState(job.State) && (f.Queue == "" || job.Queue == f.Queue || strings.HasPrefix(job.Queue, f.Queue+".")) && f.matchesMeter(job) &&
-		(f.OlderThan == 0 || !job.Since.IsZero() && time.Since(job.Since) > f.OlderThan)
-}
-
 // matchesState reports whether jobs in any of the states can match.
 func (f Filter) matchesState(states ...string) bool {
 	return slices.ContainsFunc(states, func(state string) bool {
-		return (len(f.States) == 0 || slices.Contains(f.States, state)) &&
-			(f.Limit == "" && f.Key == "" || state == Waiting || state == Granted)
+		return (len(f.States) == 0 || slices.Contains(f.States, state)) && (f.Limit+f.Key == "" || state == Waiting || state == Granted)
 	})
 }
 
-func (f Filter) matchesMeter(job Job) bool {
-	if f.Limit == "" && f.Key == "" {
+// Matches reports whether the filter selects a job. A filter with a queue also selects the jobs of
+// the queue's shards.
+func (f Filter) Matches(job Job) bool {
+	switch {
+	case !f.matchesInfo(job.TaskInfo), !f.matchesState(job.State),
+		f.Queue != "" && job.Queue != f.Queue && !strings.HasPrefix(job.Queue, f.Queue+"."),
+		f.OlderThan != 0 && (job.Since.IsZero() || time.Since(job.Since) <= f.OlderThan):
+		return false
+	case f.Limit+f.Key == "":
 		return true
 	}
 	return job.Position != nil && slices.ContainsFunc(job.Position.Lane.Meters, func(meter string) bool {
@@ -241,21 +237,18 @@ const pageSize = 100
 // taskSet is one of asynq's lists and sets of jobs.
 type taskSet struct {
 	name        string
-	list        func(queue string, opts ...asynq.ListOption) ([]*asynq.TaskInfo, error)
+	list        func(i *asynq.Inspector, queue string, opts ...asynq.ListOption) ([]*asynq.TaskInfo, error)
 	states      []string // of its jobs
 	newestFirst bool     // List returns the newest jobs first; asynq lists them last
 }
 
-func (q *Queues) taskSets() []taskSet {
-	i := q.Inspector
-	return []taskSet{
-		{"active", i.ListActiveTasks, []string{"active"}, false},
-		{"pending", i.ListPendingTasks, []string{"pending", Waiting, Granted}, false},
-		{"retry", i.ListRetryTasks, []string{"retry", Waiting, Granted}, false},
-		{"scheduled", i.ListScheduledTasks, []string{"scheduled"}, false},
-		{"archived", i.ListArchivedTasks, []string{"archived"}, true},
-		{"completed", i.ListCompletedTasks, []string{"completed"}, true},
-	}
+var taskSets = []taskSet{
+	{"active", (*asynq.Inspector).ListActiveTasks, []string{"active"}, false},
+	{"pending", (*asynq.Inspector).ListPendingTasks, []string{"pending", Waiting, Granted}, false},
+	{"retry", (*asynq.Inspector).ListRetryTasks, []string{"retry", Waiting, Granted}, false},
+	{"scheduled", (*asynq.Inspector).ListScheduledTasks, []string{"scheduled"}, false},
+	{"archived", (*asynq.Inspector).ListArchivedTasks, []string{"archived"}, true},
+	{"completed", (*asynq.Inspector).ListCompletedTasks, []string{"completed"}, true},
 }
 
 // Cursor is a position in the list of all jobs. The zero value is the beginning.
@@ -274,12 +267,12 @@ func (c Cursor) String() string {
 
 // ParseCursor parses the text of a cursor. An invalid text is the beginning.
 func ParseCursor(text string) Cursor {
-	parts := strings.SplitN(text, " ", 3)
-	page, err := strconv.Atoi(parts[0])
-	if err != nil || page < 0 || page > 1_000_000 || len(parts) < 3 || parts[2] == "" {
-		return Cursor{}
+	number, rest, _ := strings.Cut(text, " ")
+	set, queue, _ := strings.Cut(rest, " ")
+	if page, err := strconv.ParseUint(number, 10, 20); err == nil && queue != "" {
+		return Cursor{queue, set, int(page)}
 	}
-	return Cursor{queue: parts[2], set: parts[1], page: page}
+	return Cursor{}
 }
 
 // List returns the jobs of a filter, queue by queue and set by set. Archived and completed jobs start
@@ -333,7 +326,7 @@ func (q *Queues) pages(ctx context.Context, f Filter, from Cursor, size int) ite
 			return
 		}
 		for _, name := range names {
-			for _, set := range q.taskSets() {
+			for _, set := range taskSets {
 				at := Cursor{queue: name, set: set.name}
 				if from != (Cursor{}) {
 					if name != from.queue || set.name != from.set {
@@ -365,7 +358,7 @@ func (q *Queues) readPage(ctx context.Context, f Filter, set taskSet, at Cursor,
 			return page{}, err
 		}
 	}
-	infos, err := set.list(at.queue, asynq.Page(number), asynq.PageSize(size))
+	infos, err := set.list(q.Inspector, at.queue, asynq.Page(number), asynq.PageSize(size))
 	if isGone(err) {
 		return page{}, nil
 	}

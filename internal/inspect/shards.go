@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/headgate/headgate/internal/forecast"
 	"github.com/headgate/headgate/internal/shard"
 	"github.com/headgate/headgate/internal/waitdb"
 	"github.com/headgate/headgate/throttle"
@@ -179,26 +178,6 @@ func (q *Queues) Peek(ctx context.Context, limit, key string) (sum throttle.Deci
 		return err
 	})
 	return sum, err
-}
-
-// Backlogs returns what jobs wait for, by limit and key, and when the last of them starts.
-func (q *Queues) Backlogs(ctx context.Context) (all []forecast.Backlog, err error) {
-	for _, in := range q.Scopes() {
-		f, err := in.Forecast(ctx, forecast.Options{})
-		if err != nil {
-			return nil, err
-		}
-		for _, b := range f.Backlogs() {
-			i := slices.IndexFunc(all, func(other forecast.Backlog) bool { return other.Limit == b.Limit && other.Key == b.Key })
-			if i < 0 {
-				all = append(all, b)
-				continue
-			}
-			all[i].Cost += b.Cost
-			all[i].Last = b.Last.OrLater(all[i].Last)
-		}
-	}
-	return all, nil
 }
 
 // SetLimit changes or creates a limit. Each shard gets its part of a divided limit.

@@ -80,6 +80,28 @@ func (s *Status) Position(p waitdb.Position) waitdb.Position {
 	return p
 }
 
+// KeyETA returns when the last job that waits for a key of a limit would run, or nil if none does.
+func (s *Status) KeyETA(limit, key string) (eta *forecast.Estimate) {
+	for _, f := range s.Forecasts {
+		b := f.Backlog(limit, key)
+		if b.Cost == 0 {
+			continue
+		}
+		last := s.since(f, b.Last)
+		if eta != nil {
+			last = last.OrLater(*eta)
+		}
+		eta = &last
+	}
+	return eta
+}
+
+// since returns an estimate of a forecast, counted from At.
+func (s *Status) since(f *forecast.Forecast, e forecast.Estimate) forecast.Estimate {
+	e.StartsIn = max(0, f.At.Add(e.StartsIn).Sub(s.At))
+	return e
+}
+
 // statusReader joins what it reads of each scope.
 type statusReader struct {
 	*Queues
@@ -197,7 +219,7 @@ func (r *statusReader) readScope(ctx context.Context, in *Queues) (join func(), 
 		if unknown != nil {
 			last = unknown.OrLater(last)
 		}
-		s.ETA = r.since(f, last).OrLater(s.ETA)
+		s.ETA = s.since(f, last).OrLater(s.ETA)
 		for _, worker := range workers {
 			if i := slices.IndexFunc(s.Workers, func(other stats.Process) bool { return other.ID == worker.ID }); i >= 0 {
 				s.Workers[i].Running += worker.Running
@@ -232,17 +254,11 @@ func (r *statusReader) readScope(ctx context.Context, in *Queues) (join func(), 
 			l.Denied += rate(recent[limit.Name].Denied)
 			l.Blocks = joinBlocks(l.Blocks, blocks[i])
 			if eta, needed := etas[limit.Name]; needed {
-				l.ETA = r.since(f, eta).OrLater(l.ETA)
+				l.ETA = s.since(f, eta).OrLater(l.ETA)
 			}
 			l.IsBottleneck = l.IsBottleneck || slices.ContainsFunc(backlogs, func(b forecast.Backlog) bool { return b.Limit == limit.Name && b.IsBottleneck })
 		}
 	}, nil
-}
-
-// since returns an estimate of a forecast, counted from At.
-func (r *statusReader) since(f *forecast.Forecast, e forecast.Estimate) forecast.Estimate {
-	e.StartsIn = max(0, f.At.Add(e.StartsIn).Sub(r.At))
-	return e
 }
 
 // shown returns the name under which a limit is shown.

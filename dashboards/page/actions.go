@@ -186,12 +186,12 @@ func (p *Page) confirm(w http.ResponseWriter, r *http.Request, a *action, f url.
 		code = http.StatusNotFound
 	}
 	if err != nil {
-		d.Wrong = p.redactor.shown(err.Error(), 500)
+		d.Wrong = p.redactor.Clean(err.Error(), 500)
 	}
 	named := maps.Clone(f)
 	maps.DeleteFunc(named, func(name string, _ []string) bool { return a.hasInput(name, r) })
 	d.To = "./do?" + named.Encode()
-	p.write(w, code, "do", frame{Page: p, Title: a.Verb + " " + d.Object, Data: d})
+	p.write(w, code, "do", frame{Title: a.Verb + " " + d.Object, Data: d})
 }
 
 // fields returns the fields of the form, with the values of f or else the current ones. A concurrency

@@ -202,12 +202,13 @@ func (p *Page) serveView(w http.ResponseWriter, r *http.Request, name string) {
 		p.failRead(w, err)
 		return
 	}
-	p.write(w, http.StatusOK, cmp.Or(name, "limits"), frame{Page: p, Title: views[name].title, View: name, Of: at.String(), Live: true, Snap: s, Data: data})
+	p.write(w, http.StatusOK, cmp.Or(name, "limits"), frame{Title: views[name].title, View: name, Of: at.String(), Live: true, Snap: s, Data: data})
 }
 
 // frame is the data of every template.
 type frame struct {
 	*Page
+	redactor
 	Title string
 	View  string    // name of the view, for the navigation
 	Of    string    // address of the view, to which actions return
@@ -216,22 +217,9 @@ type frame struct {
 	Data  any
 }
 
-// Clean returns an untrusted text without secrets, of at most limit bytes.
-func (f frame) Clean(text string, limit int) string { return f.redactor.shown(text, limit) }
-
-// Block returns a payload or a result without secrets.
-func (f frame) Block(data []byte) string { return f.redactor.block(data) }
-
-// Header returns a header's value without secrets.
-func (f frame) Header(name, value string) string {
-	if f.redactor.Hides(name) {
-		return redact.Hidden
-	}
-	return oneLine(f.redactor.shown(value, shortText))
-}
-
 // write renders a page in memory and sends it, or sends a 500 if rendering fails.
 func (p *Page) write(w http.ResponseWriter, code int, name string, f frame) {
+	f.Page, f.redactor = p, p.redactor
 	var out bytes.Buffer
 	if err := execute(&out, name, f); err != nil {
 		p.Log.Error("the page could not be rendered", "page", name, "error", err)
@@ -245,10 +233,10 @@ func (p *Page) write(w http.ResponseWriter, code int, name string, f frame) {
 
 // fail sends an error page. text must not contain secrets.
 func (p *Page) fail(w http.ResponseWriter, code int, text string) {
-	p.write(w, code, "message", frame{Page: p, Title: http.StatusText(code), Data: text})
+	p.write(w, code, "message", frame{Title: http.StatusText(code), Data: text})
 }
 
 func (p *Page) failRead(w http.ResponseWriter, err error) {
 	p.Log.Warn("the page cannot read Redis", "error", err)
-	p.fail(w, http.StatusServiceUnavailable, "Redis cannot be read: "+p.redactor.shown(err.Error(), 300))
+	p.fail(w, http.StatusServiceUnavailable, "Redis cannot be read: "+p.redactor.Clean(err.Error(), 300))
 }

@@ -76,24 +76,31 @@ func keyName(key string) string { return short(display.Key(key)) }
 // meterName formats limit|key.
 func meterName(meter string) string { return short(display.Meter(meter)) }
 
-// redactor hides secrets.
+// redactor hides secrets in untrusted texts. Templates call its methods.
 type redactor struct{ redact.Redactor }
 
-// block formats a payload, a result or an error without secrets. JSON is indented, unless it is too
-// long or too deep.
-func (r redactor) block(data []byte) string {
+// Block returns a payload, a result or an error. JSON is indented, unless it is too long or too deep.
+func (r redactor) Block(data []byte) string {
 	value, err := redact.Decode(data, 4*longText)
 	if _, isText := value.(string); err == nil && !isText {
 		return display.Visible(indented(r.Value(value)), longText)
 	}
-	return r.shown(string(data), longText)
+	return r.Clean(string(data), longText)
 }
 
-// shown returns a text without secrets, cut at limit bytes. Before it cuts, it hides the secrets in
-// the first 2*limit bytes, so that it finds a secret that the cut would divide.
-func (r redactor) shown(text string, limit int) string {
+// Clean returns a text, cut at limit bytes. Before it cuts, it hides the secrets in the first 2*limit
+// bytes, so that it finds a secret that the cut would divide.
+func (r redactor) Clean(text string, limit int) string {
 	more := max(0, len(text)-2*limit)
 	return display.Cut(r.Text(text[:len(text)-more]), limit, more)
+}
+
+// Header returns a header's value.
+func (r redactor) Header(name, value string) string {
+	if r.Hides(name) {
+		return redact.Hidden
+	}
+	return oneLine(r.Clean(value, shortText))
 }
 
 // indented formats a JSON value with indentation. If one line of it is longer than longText, or if

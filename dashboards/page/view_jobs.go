@@ -40,50 +40,39 @@ type laneRow struct {
 
 func loadWaiting(ctx context.Context, p *Page, s *snapshot, at address) (any, error) {
 	var d waitingData
-	page, all := pageNumber(at), 0
-	offset := page * lanesPage
+	page, total := pageNumber(at), 0
 	for _, in := range p.queues.Scopes() {
-		lanes, total, err := in.Limiter.LanesFrom(ctx, max(0, offset), lanesPage)
+		lanes, n, err := in.Limiter.LanesFrom(ctx, max(0, page*lanesPage-total), lanesPage-len(d.Lanes))
 		if err != nil {
 			return nil, err
 		}
-		lanes = lanes[:min(len(lanes), lanesPage-len(d.Lanes))]
-		offset -= total
-		all += total
-		if err := d.add(ctx, p, in.Limiter, s, lanes); err != nil {
+		total += n
+		firsts := make([]throttle.JobID, len(lanes))
+		for i, lane := range lanes {
+			jobs, _, err := in.Limiter.Jobs(ctx, lane.Name, 0, 1)
+			if err != nil {
+				return nil, err
+			}
+			if len(jobs) > 0 {
+				firsts[i] = jobs[0]
+			}
+		}
+		positions, err := in.Limiter.Positions(ctx, firsts...)
+		if err != nil {
 			return nil, err
 		}
+		for i, lane := range lanes {
+			limit, key, _ := strings.Cut(lane.Meters[0], "|")
+			queue := p.queues.Sharded.QueueOf(lane.Queue)
+			row := laneRow{Lane: lane, First: firsts[i], Jobs: to("jobs", "state", tabs[1].States, "queue", queue, "limit", limit, "key", key)}
+			if position, ok := positions[row.First]; ok {
+				row.Next = new(s.Position(position))
+			}
+			d.Lanes = append(d.Lanes, row)
+		}
 	}
-	d.Pages = newPages(at, page, lanesPage, all)
+	d.Pages = newPages(at, page, lanesPage, total)
 	return d, nil
-}
-
-// add adds lanes of a limiter.
-func (d *waitingData) add(ctx context.Context, p *Page, limiter *waitdb.DB, s *snapshot, lanes []waitdb.Lane) error {
-	var firsts []throttle.JobID
-	from := len(d.Lanes)
-	for _, lane := range lanes {
-		first, _, err := limiter.Jobs(ctx, lane.Name, 0, 1)
-		if err != nil {
-			return err
-		}
-		limit, key, _ := strings.Cut(lane.Meters[0], "|")
-		queue := p.queues.Sharded.QueueOf(lane.Queue)
-		row := laneRow{Lane: lane, Jobs: to("jobs", "state", tabs[1].States, "queue", queue, "limit", limit, "key", key)}
-		if len(first) > 0 {
-			row.First = first[0]
-			firsts = append(firsts, first[0])
-		}
-		d.Lanes = append(d.Lanes, row)
-	}
-	positions, err := limiter.Positions(ctx, firsts...)
-	for i := range d.Lanes[from:] {
-		row := &d.Lanes[from+i]
-		if position, ok := positions[row.First]; ok {
-			row.Next = new(s.Position(position))
-		}
-	}
-	return err
 }
 
 type jobData struct {

@@ -4,7 +4,6 @@
 package stats
 
 import (
-	"math"
 	"os"
 	"slices"
 	"strings"
@@ -286,8 +285,9 @@ func copyCounts[K comparable, C any](r *Recorder, counts map[K]*C) (all []C) {
 // Histogram counts values by upper bounds, as Prometheus does. It is safe for concurrent use.
 type Histogram struct {
 	bounds []float64
-	counts []atomic.Uint64 // of values by bucket; the last bucket has no bound
-	sum    atomic.Uint64   // the bits of a float64
+	mu     sync.Mutex
+	counts []uint64 // of values by bucket; the last bucket has no bound
+	sum    float64
 }
 
 // Upper bounds in seconds, and for denials their number.
@@ -299,7 +299,7 @@ var (
 )
 
 func newHistogram(bounds []float64) *Histogram {
-	return &Histogram{bounds: bounds, counts: make([]atomic.Uint64, len(bounds)+1)}
+	return &Histogram{bounds: bounds, counts: make([]uint64, len(bounds)+1)}
 }
 
 // Observe counts a duration in seconds. A negative duration counts as 0.
@@ -307,24 +307,21 @@ func (h *Histogram) Observe(d time.Duration) { h.observe(max(0, d).Seconds()) }
 
 func (h *Histogram) observe(v float64) {
 	i, _ := slices.BinarySearch(h.bounds, v)
-	h.counts[i].Add(1)
-	for {
-		old := h.sum.Load()
-		if h.sum.CompareAndSwap(old, math.Float64bits(math.Float64frombits(old)+v)) {
-			return
-		}
-	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.counts[i]++
+	h.sum += v
 }
 
 // Snapshot returns the number of observed values, their sum, and for each bound the number of values
 // up to it.
 func (h *Histogram) Snapshot() (count uint64, sum float64, buckets map[float64]uint64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	buckets = make(map[float64]uint64, len(h.bounds))
-	for i := range h.counts {
-		count += h.counts[i].Load()
-		if i < len(h.bounds) {
-			buckets[h.bounds[i]] = count
-		}
+	for i, bound := range h.bounds {
+		count += h.counts[i]
+		buckets[bound] = count
 	}
-	return count, math.Float64frombits(h.sum.Load()), buckets
+	return count + h.counts[len(h.bounds)], h.sum, buckets
 }

@@ -11,52 +11,29 @@ import (
 )
 
 type backlogCommand struct {
-	Jobs        int      `default:"10000" help:"How many jobs."`
-	Rate        int      `default:"200" help:"Permits a second of the limit that all share."`
-	Capacity    int      `default:"10" help:"Permits of it that can be taken at once."`
-	Strict      bool     `help:"At most the rate in any second (sliding_log), in place of a funnel with a capacity."`
-	Hosts       int      `help:"Hosts that the jobs are for, at random. Each has a limit of its own under the shared one."`
-	HostRate    int      `default:"1" help:"Permits a second of each host, one at a time."`
-	Arrive      int      `help:"Jobs enqueued a second while it runs. Otherwise all are there before the clock starts."`
-	Against     []string `placeholder:"SYSTEM" help:"Systems to run beside headgate: wiki (the pattern of asynq's wiki with redis_rate and short polls), bullmq (needs Node.js)."`
-	Concurrency int      `default:"10" help:"Jobs that each worker runs at once."`
-	Repeat      int      `default:"1" help:"Runs of each system, in turns. Medians are printed, and what was over at its worst."`
-	Waiting     int      `default:"10000" help:"Jobs with which bytes per waiting job are measured; 0 leaves that out."`
-	JSON        bool     `name:"json" help:"Print one JSON array."`
+	Spec    spec     `embed:""`
+	Against []string `placeholder:"SYSTEM" help:"Systems to run beside headgate: wiki (the pattern of asynq's wiki with redis_rate and short polls), bullmq (needs Node.js)."`
+	Repeat  int      `default:"1" help:"Runs of each system, in turns. Medians are printed, and what was over at its worst."`
+	JSON    bool     `name:"json" help:"Print one JSON array."`
 }
 
-func (c *backlogCommand) spec() (spec, error) {
-	s := spec{c.Jobs, c.Rate, c.Capacity, c.Strict, c.Hosts, c.HostRate, c.Arrive, c.Concurrency, c.Waiting}
+// Run measures the systems in turns and prints a row for each.
+func (c *backlogCommand) Run(b *bench) error {
+	s := c.Spec
 	var errs []error
 	for _, flag := range []struct {
 		name        string
 		value, from int
 	}{
-		{"jobs", c.Jobs, 2},
-		{"rate", c.Rate, 1},
-		{"capacity", c.Capacity, 1},
-		{"hosts", c.Hosts, 0},
-		{"host-rate", c.HostRate, 1},
-		{"arrive", c.Arrive, 0},
-		{"concurrency", c.Concurrency, 1},
-		{"repeat", c.Repeat, 1},
-		{"waiting", c.Waiting, 0},
+		{"jobs", s.Jobs, 2}, {"rate", s.Rate, 1}, {"capacity", s.Capacity, 1}, {"hosts", s.Hosts, 0}, {"host-rate", s.HostRate, 1},
+		{"arrive", s.Arrive, 0}, {"concurrency", s.Concurrency, 1}, {"repeat", c.Repeat, 1}, {"waiting", s.Waiting, 0},
 	} {
 		if flag.value < flag.from {
 			errs = append(errs, fmt.Errorf("--%s %d: want %d or more", flag.name, flag.value, flag.from))
 		}
 	}
-	return s, errors.Join(errs...)
-}
-
-// Run measures the systems in turns and prints a row for each.
-func (c *backlogCommand) Run(b *bench) error {
-	s, err := c.spec()
-	if err != nil {
-		return err
-	}
 	systems, err := pick(c.Against)
-	if err != nil {
+	if err := errors.Join(append(errs, err)...); err != nil {
 		return err
 	}
 	rows, err := b.backlog(s, systems, c.Repeat)

@@ -31,10 +31,12 @@ func runBullMQ(b *bench, s spec) (outcome, error) {
 	if err != nil {
 		return outcome{}, err
 	}
-	settings, err := bullmqSettings(b, s)
-	if err != nil {
-		return outcome{}, err
+	duration := time.Duration(s.burst()) * time.Second / time.Duration(s.Rate)
+	if duration < time.Millisecond || duration%time.Millisecond != 0 {
+		return outcome{}, fmt.Errorf("--against bullmq: capacity/rate is %s, and it needs whole milliseconds", duration)
 	}
+	_, port, _ := strings.Cut(b.server.Addr(), ":")
+	settings := fmt.Sprintf(`{"port":%s,"jobs":%d,"concurrency":%d,"max":%d,"duration":%d}`, port, s.Jobs, s.Concurrency, s.burst(), duration.Milliseconds())
 	ctx, cancel := context.WithTimeout(b.ctx, s.patience())
 	defer cancel()
 	node := exec.CommandContext(ctx, "node", "worker.mjs", settings)
@@ -77,17 +79,6 @@ func runBullMQ(b *bench, s spec) (outcome, error) {
 	}
 	out.late = latenesses(s, out.begin, out.starts, nil)
 	return out, nil
-}
-
-// bullmqSettings is the argument of worker.mjs.
-func bullmqSettings(b *bench, s spec) (string, error) {
-	duration := time.Duration(s.burst()) * time.Second / time.Duration(s.Rate)
-	if duration < time.Millisecond || duration%time.Millisecond != 0 {
-		return "", fmt.Errorf("--against bullmq: capacity/rate is %s, and it needs whole milliseconds", duration)
-	}
-	_, port, _ := strings.Cut(b.server.Addr(), ":")
-	return fmt.Sprintf(`{"port":%s,"jobs":%d,"concurrency":%d,"max":%d,"duration":%d}`,
-		port, s.Jobs, s.Concurrency, s.burst(), duration.Milliseconds()), nil
 }
 
 func expectLine(lines *bufio.Reader, want string) error {

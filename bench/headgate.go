@@ -2,40 +2,33 @@ package main
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 
 	"github.com/hibiken/asynq"
 
-	"github.com/headgate/headgate/internal/waitdb"
 	"github.com/headgate/headgate/scheduler"
 	"github.com/headgate/headgate/throttle"
 )
 
-// startHeadgate starts a server with stock settings.
+// startHeadgate starts a server with stock settings, with the shared limit blocked or not.
 func startHeadgate(b *bench, s spec, blocked bool, h *history) (func(), error) {
-	limiter, err := define(b, s, blocked)
-	if err != nil {
-		return nil, err
+	limiter := throttle.New(b.rdb, throttle.Options{})
+	if blocked {
+		if err := errors.Join(limiter.Define(b.ctx, s.limits()...), limiter.Pause(b.ctx, shared)); err != nil {
+			return nil, err
+		}
 	}
-	rules := scheduler.Rules{Limits: s.limits(), RuleFor: headgateRule}
-	srv, err := scheduler.NewServer(b.rdb, rules, serverConfig(s), scheduler.WithLimiter(limiter.Limiter),
-		scheduler.WithLogger(slog.New(slog.NewTextHandler(b.stderr, nil))))
+	return b.serve(s, scheduler.Rules{Limits: s.limits(), RuleFor: headgateRule}, h)
+}
+
+// serve starts a server.
+func (b *bench) serve(s spec, rules scheduler.Rules, h *history) (stop func(), err error) {
+	srv, err := scheduler.NewServer(b.rdb, rules, serverConfig(s), scheduler.WithLogger(slog.New(slog.NewTextHandler(b.stderr, nil))))
 	if err != nil {
 		return nil, err
 	}
 	return srv.Shutdown, srv.Start(handler(h))
-}
-
-// define defines the limits, the shared one blocked or not.
-func define(b *bench, s spec, blocked bool) (*waitdb.DB, error) {
-	limiter := waitdb.New(throttle.New(b.rdb, throttle.Options{}))
-	if err := limiter.Define(b.ctx, s.limits()...); err != nil {
-		return nil, err
-	}
-	if blocked {
-		return limiter, limiter.Pause(b.ctx, shared)
-	}
-	return limiter, nil
 }
 
 func headgateRule(_ context.Context, task *asynq.Task) (scheduler.Rule, error) {

@@ -75,15 +75,10 @@ func (c *idleCommand) observe(b *bench, system string) (row idleRow, err error) 
 	if err := b.sleep(c.Warmup); err != nil {
 		return row, err
 	}
-	redis0, own0, err := spentBy(b, workers)
-	if err != nil {
-		return row, err
-	}
-	if err := b.sleep(c.Observe); err != nil {
-		return row, err
-	}
-	redis1, own1, err := spentBy(b, workers)
-	if err != nil {
+	redis0, own0, err0 := spentBy(b, workers)
+	err1 := b.sleep(c.Observe)
+	redis1, own1, err2 := spentBy(b, workers)
+	if err := errors.Join(err0, err1, err2); err != nil {
 		return row, err
 	}
 	spent, n := redis1.since(redis0), float64(c.Workers)

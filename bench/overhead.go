@@ -87,10 +87,6 @@ func openHeadgate(limits int) starter {
 			rule.Needs = append(rule.Needs, throttle.Need{Limit: limit.Name})
 		}
 		rules.RuleFor = func(context.Context, *asynq.Task) (scheduler.Rule, error) { return rule, nil }
-		srv, err := scheduler.NewServer(b.rdb, rules, serverConfig(s), scheduler.WithLogger(silent))
-		if err != nil {
-			return nil, err
-		}
-		return srv.Shutdown, srv.Start(handler(h))
+		return b.serve(s, rules, h)
 	}
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"strconv"
 	"time"
@@ -20,26 +21,17 @@ func (r timedRedis) EvalSha(ctx context.Context, sha string, keys []string, args
 	decision := pipeline.EvalSha(ctx, sha, keys, args...)
 	state := pipeline.Get(ctx, keys[0])
 	_, _ = pipeline.Exec(ctx) // each command carries its own error
-	if at, ok := rateMoment(decision, state); ok {
-		noteVisit(ctx, at)
+	reply, err := decision.Slice()
+	if err != nil || len(reply) != 4 || reply[0] == int64(0) { // denied
+		return decision
+	}
+	resetAfter, err1 := strconv.ParseFloat(fmt.Sprint(reply[3]), 64)
+	resetAt, err2 := state.Float64()
+	if err1 == nil && err2 == nil {
+		const epoch = 1483228800 // the second that redis_rate counts from
+		noteVisit(ctx, time.UnixMicro(epoch*1e6+int64(math.Round((resetAt-resetAfter)*1e6))))
 	}
 	return decision
-}
-
-// rateEpoch is the second that redis_rate counts from.
-const rateEpoch = 1483228800
-
-// rateMoment returns when redis_rate admitted a call, or false if it denied it.
-func rateMoment(decision *redis.Cmd, state *redis.StringCmd) (at time.Time, ok bool) {
-	reply, err := decision.Slice()
-	if err != nil || len(reply) != 4 || reply[0] == int64(0) {
-		return time.Time{}, false
-	}
-	reset, ok := reply[3].(string)
-	resetAfter, err1 := strconv.ParseFloat(reset, 64)
-	resetAt, err2 := state.Float64()
-	us := math.Round((resetAt - resetAfter) * 1e6)
-	return time.UnixMicro(rateEpoch*1e6 + int64(us)), ok && err1 == nil && err2 == nil
 }
 
 // timedRate returns a redis_rate limiter with timedRedis.

@@ -37,34 +37,22 @@ type rig struct {
 	err     error
 }
 
-// jobWay is the cost of a whole job: the cases, and how many jobs share a call.
+// jobWay is the cost of a whole job: the cases that it goes through, some of them with seven others.
 type jobWay struct {
 	name, system string
-	steps        []jobStep
-}
-
-type jobStep struct {
-	name string
-	jobs int
+	steps        []string
 }
 
 var jobWays = []jobWay{
-	{"a throttled job, enqueue to done", "headgate", []jobStep{
-		{"enqueue", 1},
-		{"dequeue, 8 jobs", 8},
-		{"acquire, denied, 8 jobs", 8},
-		{"put_back, 8 jobs", 8},
-		{"grant, 8 jobs", 8},
-		{"promote, 8 jobs", 8},
-		{"dequeue, 8 jobs", 8},
-		{"acquire, called, 8 jobs", 8},
-		{"done", 1},
+	{"a throttled job, enqueue to done", "headgate", []string{
+		"enqueue", "dequeue, 8 jobs", "acquire, denied, 8 jobs", "put_back, 8 jobs", "grant, 8 jobs", "promote, 8 jobs",
+		"dequeue, 8 jobs", "acquire, called, 8 jobs", "done",
 	}},
-	{"an undenied job, 1 limit", "headgate", []jobStep{{"dequeue, 8 jobs", 8}, {"acquire, 1 limit, 8 jobs", 8}, {"done", 1}}},
-	{"an undenied job, 3 limits", "headgate", []jobStep{{"dequeue, 8 jobs", 8}, {"acquire, 3 limits, 8 jobs", 8}, {"done", 1}}},
-	{"an undenied job, 1 limit", "redis_rate", []jobStep{{"dequeue", 1}, {"Allow", 1}, {"done", 1}}},
-	{"an undenied job, 3 limits", "redis_rate", []jobStep{{"dequeue", 1}, {"Allow", 1}, {"Allow", 1}, {"Allow", 1}, {"done", 1}}},
-	{"a job", "asynq", []jobStep{{"dequeue", 1}, {"done", 1}}},
+	{"an undenied job, 1 limit", "headgate", []string{"dequeue, 8 jobs", "acquire, 1 limit, 8 jobs", "done"}},
+	{"an undenied job, 3 limits", "headgate", []string{"dequeue, 8 jobs", "acquire, 3 limits, 8 jobs", "done"}},
+	{"an undenied job, 1 limit", "redis_rate", []string{"dequeue", "Allow", "done"}},
+	{"an undenied job, 3 limits", "redis_rate", []string{"dequeue", "Allow", "Allow", "Allow", "done"}},
+	{"a job", "asynq", []string{"dequeue", "done"}},
 }
 
 const rigQueue = "rig"
@@ -102,38 +90,28 @@ func (r *rig) measure(system, name string, calls int, f func()) {
 	}
 	t := &r.tallies[i]
 	t.calls += calls
-	t.spent = t.spent.plus(after.minus(before))
+	t.commands += after.commands - before.commands - 1 // that asked for it
+	t.usec += after.usec - before.usec
+	t.kir += after.kir - before.kir
 }
+
+// spending is what the server has done, so far or for a case.
+type spending struct{ commands, usec, kir float64 }
 
 // tally is the cost of all calls of a case.
 type tally struct {
 	system, name string
 	calls        int
-	spent        spending
+	spending
 }
 
 // row returns the mean of a tally.
 func (t tally) row(counted bool) scriptRow {
 	n := float64(t.calls)
-	row := scriptRow{Case: t.name, System: t.system, Scripts: 1}
 	if counted {
-		row.Kir = new(t.spent.kir / n)
-	} else {
-		row.Commands, row.Usec = t.spent.commands/n, t.spent.usec/n
+		return scriptRow{Kir: new(t.kir / n)}
 	}
-	return row
-}
-
-// spending is what the server has done so far.
-type spending struct{ commands, usec, kir float64 }
-
-func (s spending) plus(o spending) spending {
-	return spending{s.commands + o.commands, s.usec + o.usec, s.kir + o.kir}
-}
-
-// minus returns the difference, without the command that asked for it.
-func (s spending) minus(o spending) spending {
-	return spending{s.commands - o.commands - 1, s.usec - o.usec, s.kir - o.kir}
+	return scriptRow{Case: t.name, System: t.system, Scripts: 1, Commands: t.commands / n, Usec: t.usec / n}
 }
 
 func (r *rig) spent() (s spending, err error) {

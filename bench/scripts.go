@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/redis/go-redis/v9"
 
@@ -72,8 +73,11 @@ func ways(rows []scriptRow) []scriptRow {
 	for _, way := range jobWays {
 		sum := scriptRow{Case: way.name, System: way.system}
 		for _, step := range way.steps {
-			i := slices.IndexFunc(rows, func(r scriptRow) bool { return r.Case == step.name })
-			jobs := float64(step.jobs)
+			i := slices.IndexFunc(rows, func(r scriptRow) bool { return r.Case == step })
+			jobs := 1.0
+			if strings.HasSuffix(step, ", 8 jobs") {
+				jobs = rigTurns
+			}
 			sum.Scripts += 1 / jobs
 			sum.Commands += rows[i].Commands / jobs
 			sum.Usec += rows[i].Usec / jobs

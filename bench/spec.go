@@ -11,15 +11,15 @@ import (
 
 // spec is a backlog and its limits.
 type spec struct {
-	Jobs        int
-	Rate        int // permits a second
-	Capacity    int
-	Strict      bool // at most Rate in any second, instead of a funnel
-	Hosts       int  // 0 for only the shared limit
-	HostRate    int  // permits a second of each host, one at a time
-	Arrive      int  // jobs enqueued a second while it runs; 0 enqueues all before
-	Concurrency int
-	Waiting     int // jobs with which bytes per waiting job are measured; 0 for none
+	Jobs        int  `default:"10000" help:"How many jobs."`
+	Rate        int  `default:"200" help:"Permits a second of the limit that all share."`
+	Capacity    int  `default:"10" help:"Permits of it that can be taken at once."`
+	Strict      bool `help:"At most the rate in any second (sliding_log), in place of a funnel with a capacity."`
+	Hosts       int  `help:"Hosts that the jobs are for, at random. Each has a limit of its own under the shared one."`
+	HostRate    int  `default:"1" help:"Permits a second of each host, one at a time."`
+	Arrive      int  `help:"Jobs enqueued a second while it runs. Otherwise all are there before the clock starts."`
+	Concurrency int  `default:"10" help:"Jobs that each worker runs at once."`
+	Waiting     int  `default:"10000" help:"Jobs with which bytes per waiting job are measured; 0 leaves that out."`
 }
 
 // job is the payload of a job.

@@ -38,8 +38,8 @@ func newMachine(m *miniredis.Miniredis) *machine {
 	x.peer.Ctx = inScript()
 	x.reader = bufio.NewReader(&x.answer)
 	x.state.SetGlobal("redis", x.state.SetFuncs(x.state.NewTable(), map[string]lua.LGFunction{
-		"call":         x.call,
-		"pcall":        x.pcall,
+		"call":         func(l *lua.LState) int { return x.command(l, false) },
+		"pcall":        func(l *lua.LState) int { return x.command(l, true) },
 		"status_reply": func(l *lua.LState) int { l.Push(table(l, "ok", l.CheckString(1))); return 1 },
 		"error_reply":  func(l *lua.LState) int { l.Push(table(l, "err", l.CheckString(1))); return 1 },
 	}))
@@ -76,6 +76,15 @@ var inScript = sync.OnceValue(func() (mark any) {
 // InScript reports whether a hook of [Before] sees a command of a script. Then miniredis is locked, so
 // the hook must not wait.
 func InScript(c *server.Peer) bool { return c.Ctx == inScript() }
+
+// Before calls hook before each command. The hook reports whether it has answered the command. It may
+// be nil.
+func Before(m *miniredis.Miniredis, hook server.Hook) {
+	own := newMachine(m).hook
+	m.Server().SetPreHook(func(c *server.Peer, cmd string, args ...string) bool {
+		return hook != nil && hook(c, cmd, args...) || own(c, cmd, args...)
+	})
+}
 
 // hook runs known scripts.
 func (x *machine) hook(c *server.Peer, cmd string, args ...string) bool {
@@ -131,26 +140,8 @@ func (x *machine) run(c *server.Peer, script *lua.FunctionProto, keys string, ar
 	reply(c, x.state.Get(1))
 }
 
-func (x *machine) call(l *lua.LState) int {
-	answer, err := x.do(l)
-	if err != nil {
-		l.Error(lua.LString(err.Error()), 1)
-	}
-	l.Push(answer)
-	return 1
-}
-
-func (x *machine) pcall(l *lua.LState) int {
-	answer, err := x.do(l)
-	if err != nil {
-		answer = table(l, "err", err.Error())
-	}
-	l.Push(answer)
-	return 1
-}
-
-// do runs a command of a script.
-func (x *machine) do(l *lua.LState) (lua.LValue, error) {
+// command runs a command of a script. An error ends the script, or is what a pcall returns.
+func (x *machine) command(l *lua.LState, pcall bool) int {
 	args := make([]string, l.GetTop())
 	for i := range args {
 		args[i] = l.CheckString(i + 1)
@@ -160,7 +151,15 @@ func (x *machine) do(l *lua.LState) (lua.LValue, error) {
 	x.peer.Flush()
 	x.reader.Reset(&x.answer)
 	answer, err := server.ParseReply(x.reader)
-	return value(l, answer), err
+	switch {
+	case err == nil:
+		l.Push(value(l, answer))
+	case pcall:
+		l.Push(table(l, "err", err.Error()))
+	default:
+		l.Error(lua.LString(err.Error()), 1)
+	}
+	return 1
 }
 
 // value converts a reply to Lua.

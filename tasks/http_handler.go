@@ -33,7 +33,7 @@ import (
 //   - Any other status: a *StatusError. The job is archived after a redirect and after a 4xx,
 //     because the same call would get the same response. The job is retried after all other
 //     statuses, 408, 425, 429, a 4xx with a Retry-After, and a 403 with an exhausted quota.
-//   - A redirect of a call with RedirectsRequeue: put back with the next URL, or archived if
+//   - A redirect of a call with Redirects: put back with the next URL, or archived if
 //     PutBackAs is nil.
 //   - A body that is too long to be saved: archived.
 //   - No complete response within the timeout: a *NetworkError, retried.

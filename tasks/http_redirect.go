@@ -45,7 +45,7 @@ func (h *HTTPHandler) next(resp *openResponse) (*HTTPRequest, error) {
 	call := resp.call.redirected(resp.StatusCode, to, h.SecretHeaders)
 	away := !sameOrigin(resp.call.URL, call.URL)
 	switch {
-	case resp.call.Redirects != RedirectsRequeue:
+	case !resp.call.Redirects:
 		err = errors.New("redirects are off")
 	case away && reference.MatchString(call.URL):
 		err = errors.New("it is another origin, and the URL has a secret")

@@ -61,35 +61,34 @@ func TestRedirects(t *testing.T) {
 	s := newSite()
 	t.Setenv("KEY", "a secret of its own")
 	s.handler.Secrets = []string{"env:KEY"}
-	off, requeue := RedirectsOff, RedirectsRequeue
+	const off, follow = false, true
 	for _, tt := range []struct {
 		name      string
-		redirects Redirects
+		redirects bool
 		method    string // "" has no body, others have
 		status    int
 		to        string
 		hops      int
 		want      string // the end of the error, or the request of the next run
 	}{
-		{"off is the default", "", "", 302, "/end", 0, "/end is not followed: redirects are off"},
 		{"off", off, "", 302, "/end", 0, "/end is not followed: redirects are off"},
-		{"to the same host", requeue, "", 302, "/end", 0, "GET a.example/end"},
-		{"in other letters", requeue, "", 302, siteURL("A.Example.", "/end"), 0, "GET A.Example./end"},
-		{"to another host", requeue, "", 302, siteURL("b.example", "/end#part"), 0, "GET b.example/end"},
-		{"to another host without a scheme", requeue, "", 302, "//b.example/end", 0, "GET b.example/end"},
-		{"to a file", requeue, "", 302, "file:///etc/hostname", 0, "want it to begin with http:// or https://"},
-		{"with credentials", requeue, "", 302, "http://u:p@a.example/", 0, "use a header Authorization with a secret"},
-		{"not a URL", requeue, "", 302, "http://[", 0, "not a URL"},
-		{"not UTF-8", requeue, "", 302, "/\xff", 0, "GET a.example/\xff"},
-		{"too many", requeue, "", 302, "/end", MaxRedirects, "it would be redirect 6: want at most 5"},
-		{"a secret in the URL", requeue, "", 302, "http://a.example:1/?key=a%20secret%20of%20its%20own", 0, "it is another origin, and the URL has a secret"},
-		{"HEAD", requeue, "HEAD", 302, "/end", 0, "HEAD a.example/end"},
-		{"POST, 301", requeue, "POST", 301, "/end", 0, "GET a.example/end"},
-		{"PUT, 303", requeue, "PUT", 303, siteURL("b.example", "/end"), 0, "GET b.example/end"},
-		{"POST, 307", requeue, "POST", 307, "/end", 0, "POST a.example/end text"},
-		{"PUT, 308", requeue, "PUT", 308, "/end", 0, "PUT a.example/end text"},
-		{"a body for another host", requeue, "POST", 307, siteURL("b.example", "/end"), 0, `it is another origin, and the call has a body: want "b.example" in http.redirect_bodies of the worker's config if that host may have the body`},
-		{"a body for another port", requeue, "POST", 308, "http://a.example:1/", 0, `it is another origin, and the call has a body: want "a.example" in http.redirect_bodies of the worker's config if that host may have the body`},
+		{"to the same host", follow, "", 302, "/end", 0, "GET a.example/end"},
+		{"in other letters", follow, "", 302, siteURL("A.Example.", "/end"), 0, "GET A.Example./end"},
+		{"to another host", follow, "", 302, siteURL("b.example", "/end#part"), 0, "GET b.example/end"},
+		{"to another host without a scheme", follow, "", 302, "//b.example/end", 0, "GET b.example/end"},
+		{"to a file", follow, "", 302, "file:///etc/hostname", 0, "want it to begin with http:// or https://"},
+		{"with credentials", follow, "", 302, "http://u:p@a.example/", 0, "use a header Authorization with a secret"},
+		{"not a URL", follow, "", 302, "http://[", 0, "not a URL"},
+		{"not UTF-8", follow, "", 302, "/\xff", 0, "GET a.example/\xff"},
+		{"too many", follow, "", 302, "/end", MaxRedirects, "it would be redirect 6: want at most 5"},
+		{"a secret in the URL", follow, "", 302, "http://a.example:1/?key=a%20secret%20of%20its%20own", 0, "it is another origin, and the URL has a secret"},
+		{"HEAD", follow, "HEAD", 302, "/end", 0, "HEAD a.example/end"},
+		{"POST, 301", follow, "POST", 301, "/end", 0, "GET a.example/end"},
+		{"PUT, 303", follow, "PUT", 303, siteURL("b.example", "/end"), 0, "GET b.example/end"},
+		{"POST, 307", follow, "POST", 307, "/end", 0, "POST a.example/end text"},
+		{"PUT, 308", follow, "PUT", 308, "/end", 0, "PUT a.example/end text"},
+		{"a body for another host", follow, "POST", 307, siteURL("b.example", "/end"), 0, `it is another origin, and the call has a body: want "b.example" in http.redirect_bodies of the worker's config if that host may have the body`},
+		{"a body for another port", follow, "POST", 308, "http://a.example:1/", 0, `it is another origin, and the call has a body: want "a.example" in http.redirect_bodies of the worker's config if that host may have the body`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s.seen = nil
@@ -113,7 +112,7 @@ func TestRedirects(t *testing.T) {
 			}
 		})
 	}
-	if err := processBy(t, s.handler, HTTPRequest{URL: siteURL("a.example", "/?to=/end"), Redirects: requeue, Expect: []int{302}}); err != nil {
+	if err := processBy(t, s.handler, HTTPRequest{URL: siteURL("a.example", "/?to=/end"), Redirects: follow, Expect: []int{302}}); err != nil {
 		t.Errorf("an expected redirect: %v", err)
 	}
 }
@@ -121,12 +120,12 @@ func TestRedirects(t *testing.T) {
 func TestRedirects_Requeue_PutsBack(t *testing.T) {
 	h := local()
 	url := serve(t, http.RedirectHandler("/next", http.StatusFound).ServeHTTP)
-	call := HTTPRequest{URL: url, Redirects: RedirectsRequeue}
+	call := HTTPRequest{URL: url, Redirects: true}
 	if err := processBy(t, h, call); !errors.Is(err, asynq.SkipRetry) {
 		t.Errorf("without PutBackAs: got %v, want the job archived", err)
 	}
 	h.PutBackAs = func(next []byte) error { return errors.New(string(next)) }
-	want := url + " answered 302 Found and leads to " + url + `/next: {"url":"` + url + `/next","redirects":"requeue","hops":1}`
+	want := url + " answered 302 Found and leads to " + url + `/next: {"url":"` + url + `/next","redirects":true,"hops":1}`
 	if err := processBy(t, h, call); err == nil || err.Error() != want {
 		t.Errorf("got  %v\nwant %s", err, want)
 	}
@@ -142,7 +141,7 @@ func TestRedirects_SecretHeaders_StayAtOrigin(t *testing.T) {
 	h := &HTTPHandler{SecretHeaders: []string{"x-own"}}
 	for _, status := range []int{301, 302, 303, 307, 308} {
 		for _, name := range append(secret, public...) {
-			call := HTTPRequest{URL: "https://a.example/", Redirects: RedirectsRequeue, Headers: map[string]string{name: "as it is written"}}
+			call := HTTPRequest{URL: "https://a.example/", Redirects: true, Headers: map[string]string{name: "as it is written"}}
 			req, _ := http.NewRequest("GET", call.URL, nil)
 			a := &openResponse{Response: &http.Response{StatusCode: status, Header: http.Header{"Location": {"https://b.example/"}}, Request: req}, call: call}
 			next, err := h.next(a)
@@ -167,7 +166,7 @@ func TestRedirects_Bodies(t *testing.T) {
 		"sub.b.example": {"*.b.example"},
 	} {
 		s := newSite()
-		call := HTTPRequest{Method: "POST", Body: "text", Redirects: RedirectsRequeue, URL: siteURL("a.example", "/?s=308&to="+url.QueryEscape(siteURL(host, "/end")))}
+		call := HTTPRequest{Method: "POST", Body: "text", Redirects: true, URL: siteURL("a.example", "/?s=308&to="+url.QueryEscape(siteURL(host, "/end")))}
 		s.handler.RedirectBodies = []string{"a.example", "*.other.example"}
 		if _, ok := errors.AsType[*StatusError](processBy(t, s.handler, call)); !ok {
 			t.Errorf("%s: the redirect is followed", host)

@@ -63,8 +63,10 @@ type HTTPRequest struct {
 	Timeout time.Duration `json:"timeout,omitempty" want:"a text such as \"10s\""`
 	// Expect lists the statuses that mean success. The zero value means any 2xx.
 	Expect []int `json:"expect,omitempty" want:"a list of statuses such as [200, 404]"`
-	// Redirects is the handling of redirects. The zero value means RedirectsOff.
-	Redirects Redirects `json:"redirects,omitempty" want:"\"off\" or \"requeue\""`
+	// Redirects reports whether redirects are followed, except those with an expected status. The job
+	// is put back at every redirect, with the next URL, and then needs the permits of that URL: see
+	// HTTPHandler.PutBackAs.
+	Redirects bool `json:"redirects,omitempty" want:"true or false"`
 	// Hops is the number of redirects that have led to URL, up to MaxRedirects.
 	Hops int `json:"hops,omitempty" want:"a number of redirects"`
 	// KeepHeaders names the headers of the response to keep in the result.
@@ -78,18 +80,6 @@ type HTTPRequest struct {
 	// longer body is an error. The zero value then means HTTPHandler.MaxSave.
 	MaxBody int64 `json:"max_body,omitempty" want:"a number of bytes such as 65536"`
 }
-
-// Redirects is the handling of redirects. A redirect with an expected status is never followed.
-type Redirects string
-
-// The values of HTTPRequest.Redirects.
-const (
-	// RedirectsOff treats a redirect as any other status. It is the default.
-	RedirectsOff Redirects = "off"
-	// RedirectsRequeue puts the job back at every redirect, with the next URL. The job then needs
-	// the permits of the next URL: see HTTPHandler.PutBackAs.
-	RedirectsRequeue Redirects = "requeue"
-)
 
 // MaxRedirects is the number of redirects that a job follows in all its runs. It is the minimum
 // that RFC 9309 requires crawlers to follow.
@@ -146,11 +136,6 @@ func (r HTTPRequest) Validate() error {
 		if status < 200 || status > 599 {
 			return fmt.Errorf("expect %d: want HTTP statuses from 200 to 599", status)
 		}
-	}
-	switch r.Redirects {
-	case "", RedirectsOff, RedirectsRequeue:
-	default:
-		return fmt.Errorf("redirects %q: want off or requeue", r.Redirects)
 	}
 	if r.Hops < 0 || r.Hops > MaxRedirects {
 		return fmt.Errorf("hops %d: want from 0 to %d redirects", r.Hops, MaxRedirects)

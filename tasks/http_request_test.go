@@ -57,6 +57,7 @@ func TestHTTPRequest_ParseErrors(t *testing.T) {
 		{`{"headers":{"Accept":1}}`, `headers {"Accept":1}: want an object of texts such as {"Accept": "text/html"}`},
 		{`{"body":{"a":1}}`, `body {"a":1}: want a text`},
 		{`{"body":["` + long + `"]}`, `body ["` + long[:58] + `…: want a text`},
+		{`{"redirects":"requeue"}`, `redirects "requeue": want true or false`},
 		{`{"timeout":10}`, `timeout 10: want a text such as "10s"`},
 		{`{"timeout":"10"}`, `timeout "10": want a text such as "10s"`},
 		{`{"expect":200}`, `expect 200: want a list of statuses such as [200, 404]`},
@@ -97,7 +98,6 @@ func TestHTTPRequest_Validate(t *testing.T) {
 		{HTTPRequest{URL: "http://h", Expect: []int{200, 101}}, `expect 101: want HTTP statuses from 200 to 599`},
 		{HTTPRequest{URL: "http://h", Expect: []int{600}}, `expect 600: want HTTP statuses from 200 to 599`},
 		{HTTPRequest{URL: "http://h", Body: "\xff"}, `body of 1 bytes is not UTF-8: want text, because payloads are JSON`},
-		{HTTPRequest{URL: "http://h", Redirects: "on"}, `redirects "on": want off or requeue`},
 		{HTTPRequest{URL: "http://h", Hops: 6}, `hops 6: want from 0 to 5 redirects`},
 		{HTTPRequest{URL: "http://h", KeepHeaders: []string{"E Tag"}}, `keep_headers: name "E Tag": want letters, digits and hyphens such as ETag`},
 		{HTTPRequest{URL: "http://h", MaxBody: -1}, `max_body -1: want a number of bytes above zero`},
@@ -139,7 +139,7 @@ func TestHTTPRequestRoundTrip(t *testing.T) {
 			Body:    rapid.String().Draw(t, "body"),
 			Timeout: time.Duration(rapid.Int64Min(0).Draw(t, "timeout")),
 		}
-		call.Redirects = rapid.SampledFrom([]Redirects{"", RedirectsOff, RedirectsRequeue}).Draw(t, "redirects")
+		call.Redirects = rapid.Bool().Draw(t, "redirects")
 		call.Hops = rapid.IntRange(0, MaxRedirects).Draw(t, "hops")
 		call.MaxBody = rapid.Int64Range(0, MaxResultBody).Draw(t, "max_body")
 		if rapid.Bool().Draw(t, "save") {

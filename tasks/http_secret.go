@@ -3,7 +3,6 @@ package tasks
 import (
 	"errors"
 	"fmt"
-	"io"
 	"net/url"
 	"os"
 	"path"
@@ -27,13 +26,9 @@ var reference = regexp.MustCompile(`\$\{((?:env|file):[^{}]+)\}`)
 // referenceStart matches the beginning of a reference. An incomplete reference is an error.
 var referenceStart = regexp.MustCompile(`\$\{(?:env|file):`)
 
-const (
-	// minSecret is the minimum length of a secret. A shorter secret may occur in other text, which
-	// would be hidden.
-	minSecret = 8
-	// maxSecret is the maximum size of a secret's file, which may be an endless device.
-	maxSecret = 16 << 10
-)
+// minSecret is the minimum length of a secret. A shorter secret may occur in other text, which would
+// be hidden.
+const minSecret = 8
 
 // References returns the number of references to secrets in a text, and an error if one of them is
 // incomplete.
@@ -94,15 +89,7 @@ func readSecret(name string) (string, error) {
 	if !filepath.IsAbs(name) || filepath.Clean(name) != name {
 		return "", errors.New("want the absolute path of a file")
 	}
-	file, err := os.Open(name)
-	if err != nil {
-		return "", err
-	}
-	defer file.Close()
-	text, err := io.ReadAll(io.LimitReader(file, maxSecret+1))
-	if err == nil && len(text) > maxSecret {
-		err = fmt.Errorf("want a file of at most %d bytes", maxSecret)
-	}
+	text, err := os.ReadFile(name)
 	return strings.TrimRight(string(text), "\r\n"), err
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strconv"
 	"sync"
 	"time"
 
@@ -66,10 +67,10 @@ func (s *scope) request(all ...*attempt) {
 				r.err = fmt.Errorf("RuleFor has not returned: %w", context.DeadlineExceeded)
 			}
 			s.setRule(a, r)
-			s.requests.add(a)
+			s.add(a)
 		}()
 	}
-	s.requests.add(ready...)
+	s.add(ready...)
 }
 
 // askRule calls the program's RuleFor. Its context is derived from the program's BaseContext, holds
@@ -102,18 +103,18 @@ func (s *scope) setRule(a *attempt, r result[Rule]) {
 	}
 }
 
-// requestQueue sends requests to the limiter in the order in which the jobs were fetched. It makes
-// one call at a time, and sends the requests that are added meanwhile in the next one.
+// requestQueue holds the requests of a scope that have not been sent, in the order in which their jobs
+// were fetched. One call to the limiter is made at a time, and the requests that are added meanwhile
+// go in the next one.
 type requestQueue struct {
-	acquire func([]*attempt)
-
 	mu      sync.Mutex
 	waiting []*attempt
-	busy    bool
+	busy    bool // whether sendAll runs
 }
 
 // add queues the requests of jobs whose RuleFor has returned. A job without needs is finished at once.
-func (q *requestQueue) add(ready ...*attempt) {
+func (s *scope) add(ready ...*attempt) {
+	q := &s.requests
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for _, a := range ready {
@@ -125,12 +126,13 @@ func (q *requestQueue) add(ready ...*attempt) {
 	}
 	if len(q.waiting) > 0 && !q.busy {
 		q.busy = true
-		go q.sendAll()
+		go s.sendAll()
 	}
 }
 
 // sendAll sends requests until none is waiting.
-func (q *requestQueue) sendAll() {
+func (s *scope) sendAll() {
+	q := &s.requests
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for len(q.waiting) > 0 {
@@ -138,7 +140,7 @@ func (q *requestQueue) sendAll() {
 		batch := q.waiting[:n:n]
 		q.waiting = q.waiting[n:]
 		q.mu.Unlock()
-		q.acquire(batch)
+		s.acquire(batch)
 		q.mu.Lock()
 	}
 	q.waiting, q.busy = nil, false
@@ -183,8 +185,12 @@ func (s *scope) acquire(all []*attempt) {
 // the job's own, so that a job that waits too long ends with the limiter's reason for the wait.
 func (s *scope) waitdbJob(a *attempt) waitdb.Job {
 	j := waitdb.Job{
-		JobID: a.job, Priority: waitdb.Priority(priorityOf(a.task, a.rule)), MaxWait: a.rule.MaxWait, Grant: s.grant,
+		JobID: a.job, Priority: waitdb.Priority(a.rule.Priority), MaxWait: a.rule.MaxWait, Grant: s.grant,
 		MaxAdvance: 2 * waitdb.Advance, Fair: a.rule.FairnessKey, Weight: a.rule.FairnessWeight, New: a.isNew,
+	}
+	// Any producer can write the header of a job's own priority, so a header that is no number is ignored.
+	if p, err := strconv.Atoi(a.task.Headers()[headerPriority]); err == nil {
+		j.Priority = waitdb.Priority(p)
 	}
 	if a.rule.RetryPosition != PositionBack || a.position.notStarted {
 		j.QueuedAt = a.position.queuedAt

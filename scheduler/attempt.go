@@ -46,17 +46,15 @@ type attempt struct {
 	sentAt   time.Time       // when the request was sent
 	startAt  time.Time       // when the handler may start
 
-	// inFlight.mu guards the next three fields.
+	// inFlight.mu guards the next four fields.
 	taken bool      // whether the handler has started, or the attempt was given up
 	slot  bool      // whether the attempt occupies a worker slot
 	until time.Time // when an attempt without a slot is forgotten
+	end   attemptEnd
 
-	began   time.Time  // when the handler started
-	reports sync.Mutex // held while a report changes decision.Taken
-
-	mu      sync.Mutex    // guards the rest
+	began   time.Time     // when the handler started
+	reports sync.Mutex    // held while a report changes decision.Taken or the latency
 	latency time.Duration // of the last ReportLatency
-	end     attemptEnd
 }
 
 // attemptEnd is what the server must know when asynq writes the end of an attempt.
@@ -86,13 +84,6 @@ func (s *Server) newAttempt(queue string, c *asynqdb.Dequeue, t asynqdb.Taken) *
 	return a
 }
 
-// ending returns the attempt's end, as far as it is known.
-func (a *attempt) ending() attemptEnd {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.end
-}
-
 // isDone reports whether the request for permits has a result.
 func (a *attempt) isDone() bool {
 	select {
@@ -106,25 +97,21 @@ func (a *attempt) isDone() bool {
 // outcome is how asynq counts an attempt that returns err. The order of the cases is asynq's: a
 // passed deadline comes before the handler's error, and RevokeTask comes before SkipRetry.
 func (a *attempt) outcome(ctx context.Context, err error) stats.End {
-	later, isLater := errors.AsType[*putBackError](err)
-	switch {
-	case errors.Is(ctx.Err(), context.DeadlineExceeded):
-		return a.failure()
-	case err == nil:
-		return stats.Done
-	case isLater && later.denied:
-		return stats.PutBack
-	case isLater:
-		return stats.RetryAfter
-	case errors.Is(err, asynq.RevokeTask):
-		return stats.Dropped
-	case errors.Is(err, asynq.SkipRetry):
-		return stats.Archived
+	if !errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		later, isLater := errors.AsType[*putBackError](err)
+		switch {
+		case err == nil:
+			return stats.Done
+		case isLater && later.denied:
+			return stats.PutBack
+		case isLater:
+			return stats.RetryAfter
+		case errors.Is(err, asynq.RevokeTask):
+			return stats.Dropped
+		case errors.Is(err, asynq.SkipRetry):
+			return stats.Archived
+		}
 	}
-	return a.failure()
-}
-
-func (a *attempt) failure() stats.End {
 	if a.retried >= a.maxRetry {
 		return stats.Archived
 	}
@@ -193,20 +180,31 @@ func (f *inFlight) add(a *attempt) {
 		f.sweep = now.Add(writeBackTime)
 		maps.DeleteFunc(f.attempts, func(_ job, a *attempt) bool { return !a.slot && now.After(a.until) })
 	}
-	f.free(f.attempts[a.job])
+	if before := f.attempts[a.job]; before != nil && before.slot {
+		before.slot = false
+		f.slots--
+	}
 	a.slot = true
 	f.slots++
 	f.attempts[a.job] = a
 }
 
-// get returns the attempt of a job, or an empty attempt if there is none.
-func (f *inFlight) get(j job) *attempt {
+// get returns the attempt of a job, or an empty attempt if there is none, and its end as far as it is
+// known.
+func (f *inFlight) get(j job) (*attempt, attemptEnd) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if a := f.attempts[j]; a != nil {
-		return a
+		return a, a.end
 	}
-	return &attempt{job: j}
+	return &attempt{job: j}, attemptEnd{}
+}
+
+// update changes the end of an attempt.
+func (f *inFlight) update(a *attempt, change func(*attemptEnd)) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	change(&a.end)
 }
 
 // take claims the attempt of a job whose handler has not started. It returns nil if there is none,
@@ -222,20 +220,15 @@ func (f *inFlight) take(j job) *attempt {
 	return a
 }
 
-// free frees the slot of an attempt, if it has one. The lock is held.
-func (f *inFlight) free(a *attempt) {
-	if a != nil && a.slot {
-		a.slot, a.until = false, time.Now().Add(writeBackTime)
-		f.slots--
-	}
-}
-
 // release frees the slot of an attempt. It removes the attempt if its end is written, unless a
 // later attempt of the job has replaced it.
 func (f *inFlight) release(a *attempt, written bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.free(a)
+	if a.slot {
+		a.slot, a.until = false, time.Now().Add(writeBackTime)
+		f.slots--
+	}
 	if written && f.attempts[a.job] == a {
 		delete(f.attempts, a.job)
 	}
@@ -254,7 +247,7 @@ func (f *inFlight) putsBack(id string) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for j, a := range f.attempts {
-		if j.ID == id && a.ending().putBack != nil {
+		if j.ID == id && a.end.putBack != nil {
 			return true
 		}
 	}

@@ -11,6 +11,8 @@ import (
 
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/propagation"
 
 	"github.com/headgate/headgate/internal/asynqdb"
 	"github.com/headgate/headgate/throttle"
@@ -55,16 +57,19 @@ func (c *Client) EnqueueContext(ctx context.Context, task *asynq.Task, opts ...a
 		return c.Client.EnqueueContext(ctx, task, opts...)
 	}
 	ctx, end := traceEnqueue(ctx, task)
-	headers := traceHeaders(ctx)
+	headers := propagation.MapCarrier{} // the context's span, if the program has set a propagator
+	otel.GetTextMapPropagator().Inject(ctx, headers)
 	if p, ok := priorityIn(opts); ok {
 		headers[headerPriority] = formatPriority(p)
 	}
-	opts, err := c.shards.choose(ctx, task, opts)
-	if err != nil {
-		end(nil, err)
-		return nil, err
+	if c.shards != nil {
+		var err error
+		if opts, err = c.shards.choose(ctx, task, opts); err != nil {
+			end(nil, err)
+			return nil, err
+		}
 	}
-	info, err := c.Client.EnqueueContext(context.WithValue(ctx, headersKey{}, headers), task, opts...)
+	info, err := c.Client.EnqueueContext(context.WithValue(ctx, headersKey{}, map[string]string(headers)), task, opts...)
 	if wrong := (*throttle.FieldError)(nil); errors.As(err, &wrong) {
 		err = wrong // without asynq's prefix
 	}

@@ -42,9 +42,6 @@ func newClientShards(rdb redis.UniversalClient, list []Shards) *clientShards {
 // choose returns the options to enqueue a task to the right shard of its queue. It learns the task's
 // queue and ID from a dry run, because only asynq can read the options inside a task.
 func (c *clientShards) choose(ctx context.Context, task *asynq.Task, opts []asynq.Option) ([]asynq.Option, error) {
-	if c == nil {
-		return opts, nil
-	}
 	if c.queuesErr != nil {
 		return nil, c.queuesErr
 	}

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/hibiken/asynq"
 
@@ -147,11 +146,3 @@ func withoutDelay(err error) error {
 // storable returns a text as asynq can store it, in a protobuf string: as UTF-8. asynq cannot end
 // an attempt with any other text, and the job would stay active.
 func storable(text string) string { return strings.ToValidUTF8(text, "\uFFFD") }
-
-// withStorableText returns an error that asynq can store: err itself if its text is UTF-8.
-func withStorableText(err error) error {
-	if err == nil || utf8.ValidString(err.Error()) {
-		return err
-	}
-	return &attemptError{error: err}
-}

@@ -53,7 +53,8 @@ func (a asker) ask(ctx context.Context) (string, error) {
 
 // end frees the slot of a job.
 func (a asker) end(id string) {
-	a.inFlight.release(a.inFlight.get(job{Queue: "default", ID: id}), false)
+	ended, _ := a.inFlight.get(job{Queue: "default", ID: id})
+	a.inFlight.release(ended, false)
 }
 
 // take dequeues n jobs. All must be there, and no dequeue may fail.

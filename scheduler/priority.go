@@ -86,12 +86,3 @@ func priorityIn(opts []asynq.Option) (p PriorityLevel, ok bool) {
 }
 
 func formatPriority(p PriorityLevel) string { return strconv.Itoa(int(p)) }
-
-// priorityOf returns the task's own priority, or else its rule's. Any producer can write the
-// header, so a header that is no number is ignored.
-func priorityOf(task *asynq.Task, rule Rule) PriorityLevel {
-	if p, err := strconv.Atoi(task.Headers()[headerPriority]); err == nil {
-		return PriorityLevel(p)
-	}
-	return rule.Priority
-}

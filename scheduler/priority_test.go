@@ -18,6 +18,7 @@ func TestPriorityOption(t *testing.T) {
 		tasks := asynq.NewInspectorFromRedisClient(rdb)
 		rule := Rule{Priority: PriorityLow}
 		plain := asynq.NewTask("job", nil, asynq.MaxRetry(2))
+		of := &scope{Server: &Server{}}
 		for _, test := range []struct {
 			name string
 			task *asynq.Task
@@ -42,7 +43,7 @@ func TestPriorityOption(t *testing.T) {
 			if info.MaxRetry != 2 {
 				t.Errorf("%s: max retry %d, want the task's own", test.name, info.MaxRetry)
 			}
-			if got := priorityOf(asynq.NewTaskWithHeaders("job", nil, info.Headers), rule); got != test.want {
+			if got := PriorityLevel(of.waitdbJob(&attempt{task: asynq.NewTaskWithHeaders("job", nil, info.Headers), rule: rule}).Priority); got != test.want {
 				t.Errorf("%s: priority %v of headers %v, want %v", test.name, got, info.Headers, test.want)
 			}
 		}

@@ -130,8 +130,8 @@ func (r *recovery) look(ctx context.Context) (soon bool) {
 func (r *recovery) recover(ctx context.Context, j job, s sighting) {
 	now := time.Now()
 	over := now.Sub(time.Unix(s.ends+1, 0))
-	a := r.inFlight.get(j)
-	why := a.ending().putBack
+	a, end := r.inFlight.get(j)
+	why := end.putBack
 	if over < 0 || why == nil && (over < heartbeat || now.Sub(s.since) < 2*heartbeat) {
 		return
 	}

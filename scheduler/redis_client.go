@@ -76,7 +76,7 @@ func (q *redisClient) ZAddXX(ctx context.Context, key string, members ...redis.Z
 	dequeues := map[string]string{}
 	for _, m := range members {
 		id, _ := m.Member.(string)
-		if a := q.s.inFlight.get(job{Queue: queue, ID: id}); a.lease.Dequeue != "" {
+		if a, _ := q.s.inFlight.get(job{Queue: queue, ID: id}); a.lease.Dequeue != "" {
 			dequeues[id] = a.lease.Dequeue
 		}
 	}
@@ -94,7 +94,7 @@ func (q *redisClient) HSet(ctx context.Context, key string, values ...any) *redi
 		return q.UniversalClient.HSet(ctx, key, values...)
 	}
 	n, err := int64(0), error(nil)
-	if a := q.s.inFlight.get(job{Queue: queue, ID: id}); a.lease.Dequeue != "" {
+	if a, _ := q.s.inFlight.get(job{Queue: queue, ID: id}); a.lease.Dequeue != "" {
 		n, err = q.s.db.WriteResult(ctx, queue, id, a.lease.Dequeue, values[1])
 	}
 	if err == nil && n == 0 {

@@ -84,8 +84,8 @@ func GetDecision(ctx context.Context) (d throttle.Decision, ok bool) {
 // outside of handlers of a Server.
 func ReportLatency(ctx context.Context, d time.Duration) {
 	if a, ok := attemptOf(ctx); ok {
-		a.mu.Lock()
-		defer a.mu.Unlock()
+		a.reports.Lock()
+		defer a.reports.Unlock()
 		a.latency = d
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 	"time"
+	"unicode/utf8"
 
 	"github.com/hibiken/asynq"
 
@@ -59,11 +60,12 @@ func (s *Server) wrap(next asynq.Handler) asynq.Handler {
 		}
 		err := s.try(ctx, a, task, next)
 		if later, ok := errors.AsType[*putBackError](err); ok {
-			a.mu.Lock()
-			defer a.mu.Unlock()
-			a.end.putBack = later
+			s.inFlight.update(a, func(e *attemptEnd) { e.putBack = later })
 		}
-		return withStorableText(err)
+		if err != nil && !utf8.ValidString(err.Error()) {
+			err = &attemptError{error: err}
+		}
+		return err
 	})
 }
 
@@ -122,8 +124,12 @@ func (a *attempt) refund(ctx context.Context) {
 func (a *attempt) run(ctx context.Context, next asynq.Handler) (stale bool, err error) {
 	a.began = time.Now()
 	ctx, stopTimer := a.startTimer(ctx, a.began)
-	ctx, free := a.holdLeases(context.WithValue(ctx, attemptKey{}, a))
-	defer free()
+	ctx = context.WithValue(ctx, attemptKey{}, a)
+	if a.decision.Lease > 0 {
+		var free func()
+		ctx, free = a.holdLeases(ctx)
+		defer free()
+	}
 	ctx, traced := a.traceRun(ctx)
 	err = errPanicked // unless it returns
 	defer func() { traced(err) }()
@@ -131,20 +137,18 @@ func (a *attempt) run(ctx context.Context, next asynq.Handler) (stale bool, err 
 		stopTimer()
 		return true, errStale
 	}
-	counted, outcome := a.scope.stats.StartJob(a.statsTask), a.failure()
+	counted, outcome := a.scope.stats.StartJob(a.statsTask), a.outcome(ctx, errPanicked)
 	queuedAt := a.position.queuedAt
 	if queuedAt.IsZero() && len(a.decision.Taken) > 0 {
 		queuedAt = a.decision.At.Add(-a.decision.Waited)
 	}
-	a.mu.Lock()
-	a.end.queuedAt, a.end.retry = queuedAt, a.rule.Retry
-	a.mu.Unlock()
+	a.scope.inFlight.update(a, func(e *attemptEnd) { e.queuedAt, e.retry = queuedAt, a.rule.Retry })
 	defer func() {
 		counted(outcome)
-		a.mu.Lock()
-		defer a.mu.Unlock()
-		a.end.keep = outcome == stats.Failed || outcome == stats.Archived || outcome == stats.Done && a.retried > 0
-		a.end.took = time.Since(a.began)
+		a.scope.inFlight.update(a, func(e *attemptEnd) {
+			e.keep = outcome == stats.Failed || outcome == stats.Archived || outcome == stats.Done && a.retried > 0
+			e.took = time.Since(a.began)
+		})
 	}()
 	err = next.ProcessTask(ctx, a.task)
 	over := stopTimer()
@@ -165,9 +169,7 @@ func (a *attempt) run(ctx context.Context, next asynq.Handler) (stale bool, err 
 func (a *attempt) afterRun(ctx context.Context, err error) error {
 	a.reports.Lock()
 	defer a.reports.Unlock()
-	a.mu.Lock()
 	took := cmp.Or(a.latency, time.Since(a.began))
-	a.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), reportTimeout)
 	defer cancel()
 	if why, ok := errors.AsType[*rateLimitedError](err); ok {
@@ -224,9 +226,6 @@ func (a *attempt) rateLimited(ctx context.Context, why *rateLimitedError, err er
 // handler can stop before another job gets the permit.
 func (a *attempt) holdLeases(ctx context.Context) (_ context.Context, free func()) {
 	s, d, needs := a.scope, a.decision, a.rule.Needs
-	if d.Lease == 0 {
-		return ctx, func() {}
-	}
 	held, stop := context.WithCancel(context.WithoutCancel(ctx))
 	ctx, cancel := context.WithCancelCause(ctx)
 	lost := sync.OnceFunc(func() {

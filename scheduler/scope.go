@@ -77,7 +77,6 @@ func (s *Server) addScope(limiter *throttle.Limiter, queues []string, part shard
 		Server: s, shard: part, queues: queues, limiter: waitdb.New(limiter), weights: map[string]fairqueue.Weight{}, changed: make(chan struct{}, 1),
 	}
 	c.permits, c.slots.due = c.limiter, make(chan struct{}, 1)
-	c.requests.acquire = c.acquire
 	c.setHealth()
 	rdb, prefix := c.limiter.Scope()
 	c.stats = stats.New(rdb, prefix)

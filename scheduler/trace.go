@@ -35,14 +35,6 @@ func traceEnqueue(ctx context.Context, task *asynq.Task) (_ context.Context, end
 	}
 }
 
-// traceHeaders returns the headers that carry the context's span: none unless the program has set a
-// propagator. The caller may add to them.
-func traceHeaders(ctx context.Context) map[string]string {
-	carrier := propagation.MapCarrier{}
-	otel.GetTextMapPropagator().Inject(ctx, carrier)
-	return carrier
-}
-
 // traceRun starts the span of a run. If the job waited for permits, it first records a span of the
 // wait: only now, because the wait spans several processes. end ends the span of the run.
 func (a *attempt) traceRun(ctx context.Context) (_ context.Context, end func(error)) {

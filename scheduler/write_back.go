@@ -36,8 +36,8 @@ type writeBack struct {
 // job that has not failed is put back, a crash may be forgiven, and an interrupted job keeps its
 // position.
 func (q *redisClient) endLease(ctx context.Context, c *asynqdb.Call, send func(asynqdb.LeaseID) *redis.Cmd) *redis.Cmd {
-	a := q.s.inFlight.get(job{Queue: c.Queue, ID: c.ID})
-	w := &writeBack{Call: c, attempt: a, end: a.ending(), lease: a.lease}
+	a, end := q.s.inFlight.get(job{Queue: c.Queue, ID: c.ID})
+	w := &writeBack{Call: c, attempt: a, end: end, lease: a.lease}
 	var cmd *redis.Cmd
 	if m, err := asynqdb.ParseMessage(w.Msg); w.Msg != nil && err == nil {
 		w.message, w.failed = m, w.Script == asynqdb.ScriptRetry || w.Script == asynqdb.ScriptArchive

@@ -83,7 +83,6 @@ schedules: {nightly: {cron: "30 2 * * *", task: "http:request", payload: {url: "
 		{"queues delete", "default", "deleted queue default, and 0 jobs\n"},
 		{"crawls", "--json", `[]`},
 		{"schedules list", "--json", `"state":"active"`},
-		{"schedules next", "2 --json", `"name":"nightly"`},
 		{"schedules pause", "nightly", "paused nightly\n"},
 		{"schedules resume", "nightly", "resumed nightly\n"},
 		{"schedules run", "nightly", "enqueued nightly@run-"},

@@ -13,6 +13,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/headgate/headgate/cmd/internal/cli"
 	"github.com/headgate/headgate/cmd/internal/config"
@@ -139,8 +140,8 @@ func printSetup(out io.Writer, path string, conf *config.Config) {
 	for _, name := range slices.Sorted(maps.Keys(conf.Commands)) {
 		line("command", "%s %s", name, conf.Commands[name])
 	}
-	for _, name := range slices.Sorted(maps.Keys(conf.Schedules)) {
-		line("schedule", "%s %s at %s", name, conf.Schedules[name].Type, conf.Schedules[name].Cron)
+	for _, s := range conf.Schedules.Entries() {
+		line("schedule", "%s %s at %s, next %s", s.Name, s.Type, s.Cron, tick{s.Next(time.Now())})
 	}
 }
 

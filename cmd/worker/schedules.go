@@ -3,18 +3,14 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
-	"slices"
 	"time"
 
 	"github.com/headgate/headgate/cmd/internal/cli"
-	"github.com/headgate/headgate/cmd/internal/config"
 	"github.com/headgate/headgate/scheduler/cron"
 )
 
 type schedulesCommand struct {
 	List   schedulesList  `cmd:"" help:"List schedules with their last and next ticks."`
-	Next   schedulesNext  `cmd:"" help:"List the next ticks of all schedules, in their zones and in local time."`
 	Run    schedulesRun   `cmd:"" help:"Enqueue a schedule's job now, in addition to its ticks."`
 	Pause  schedulesPause `cmd:"" help:"Pause a schedule until it is resumed."`
 	Resume schedulesPause `cmd:"" help:"Resume a paused schedule. The ticks during the pause are skipped."`
@@ -57,7 +53,7 @@ type scheduleStatus struct {
 
 func newScheduleStatus(s cron.Status) scheduleStatus {
 	v := scheduleStatus{
-		Name: s.Entry.Name, Cron: s.Entry.Cron, Zone: zoneName(s.Entry.Zone), Task: s.Entry.Type, State: "active",
+		Name: s.Entry.Name, Cron: s.Entry.Cron, Zone: cmp.Or(s.Entry.Zone, "UTC"), Task: s.Entry.Type, State: "active",
 		Last: tick{s.Last}, Outcome: s.Outcome, Enqueued: s.Enqueued, Skipped: s.Skipped, Failed: s.Failed,
 	}
 	switch {
@@ -109,61 +105,3 @@ type schedulesPause struct {
 func (c *schedulesPause) Run(ctx context.Context, runner *cron.Runner, stdio cli.IO) error {
 	return confirm(stdio, c.do(runner, ctx, c.Name), "%s %s", c.done, c.Name)
 }
-
-type schedulesNext struct {
-	N    int  `arg:"" optional:"" default:"5" help:"Number of ticks of each schedule."`
-	JSON bool `help:"Print a JSON array."`
-}
-
-type scheduleTick struct {
-	Name      string `json:"name"`
-	Zone      string `json:"zone"`
-	Tick      tick   `json:"tick"`
-	LocalTime tick   `json:"-"`
-}
-
-func (c *schedulesNext) Run(ctx context.Context, conn *connection, stdio cli.IO) error {
-	if c.N < 1 {
-		return cli.Usagef("n %d: want at least 1", c.N)
-	}
-	list, err := nextTicks(ctx, conn, c.N)
-	if err != nil {
-		return err
-	}
-	var ticks []scheduleTick
-	for _, s := range list {
-		for _, t := range s.Next {
-			ticks = append(ticks, scheduleTick{s.Entry.Name, zoneName(s.Entry.Zone), tick{t}, tick{t.Local()}})
-		}
-	}
-	slices.SortStableFunc(ticks, func(a, b scheduleTick) int { return a.Tick.Compare(b.Tick.Time) })
-	none := noSchedules
-	if len(list) > 0 {
-		none = "all schedules are disabled or paused"
-	}
-	return cli.List(stdio.Out, c.JSON, ticks, none, "NAME", "ZONE", "TICK", "LOCAL TIME")
-}
-
-// nextTicks reads the schedules from Redis. If no Redis is configured or running, it reads the config
-// alone, which does not know about pauses.
-func nextTicks(ctx context.Context, conn *connection, n int) ([]cron.Status, error) {
-	runner, err := conn.schedules(ctx)
-	if err == nil {
-		return runner.List(ctx, n)
-	}
-	if !errors.Is(err, config.ErrNoRedis) {
-		return nil, err
-	}
-	var list []cron.Status
-	for _, entry := range conn.conf.Schedules.Entries() {
-		s := cron.Status{Entry: entry}
-		for tick := time.Now(); len(s.Next) < n && !entry.Disabled; {
-			tick = entry.Next(tick)
-			s.Next = append(s.Next, tick)
-		}
-		list = append(list, s)
-	}
-	return list, nil
-}
-
-func zoneName(zone string) string { return cmp.Or(zone, "UTC") }

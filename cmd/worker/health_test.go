@@ -40,17 +40,9 @@ func health(t *testing.T, url string, flags ...string) clitest.Output {
 var healthy = clitest.Output{Out: "ok\n"}
 
 func TestHealth(t *testing.T) {
-	url, config := runWorker(t, redistest.Run(t), limited)
+	url, _ := runWorker(t, redistest.Run(t), limited)
 	for _, flags := range [][]string{nil, {"--ready"}} {
 		proctest.Until(t, "health", func() bool { return health(t, url, flags...) == healthy })
-	}
-	proctest.Replace(t, config, "limits: {api: {kind: wrong}}\n")
-	proctest.Until(t, "bad news", func() bool {
-		out := health(t, url, "--ready")
-		return out.Code == 1 && strings.Contains(out.Err, "/readyz: 503: the config file has errors")
-	})
-	if out := health(t, url); out != healthy {
-		t.Errorf("with a wrong config, which is no reason for a restart: %+v", out)
 	}
 }
 

@@ -2,9 +2,7 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -85,35 +83,30 @@ func TestHostileJobs(t *testing.T) {
 	hostileJobs(t, rdb)
 	hostileLimits(t, rdb)
 	const id = evil
-	for _, command := range []struct{ args, exact string }{ // without exact a command has no JSON
-		{"job done" + id, evilBytes},
-		{"job failing" + id, evilLong},
-		{"job limited2" + id, hostileArg},
-		{"results", evilBytes},
-		{"results --failed", evilLong},
-		{"jobs list", evilLong},
-		{"limits list", hostileArg},
-		{"limits show slow", hostileArg},
-		{"limits peek slow --key " + hostileArg, hostileArg},
-		{"status", ""},
-		{"limits set slow --rate 1/h --key " + hostileArg, ""},
-		{"limits unset slow --key " + hostileArg, ""},
-		{"limits reset slow --key " + hostileArg, ""},
-		{"crawls", ""},
-		{"schedules list", ""},
+	for args, hasJSON := range map[string]bool{
+		"job done" + id:                        true,
+		"job failing" + id:                     true,
+		"job limited2" + id:                    true,
+		"results":                              true,
+		"results --failed":                     true,
+		"jobs list":                            true,
+		"limits list":                          true,
+		"limits show slow":                     true,
+		"limits peek slow --key " + hostileArg: true,
+		"status":                               false,
+		"limits set slow --rate 1/h --key " + hostileArg: false,
+		"limits unset slow --key " + hostileArg:          false,
+		"limits reset slow --key " + hostileArg:          false,
+		"crawls":                                         false,
+		"schedules list":                                 false,
 	} {
-		shown := hostileRun(t, server.URL(), strings.Split(command.args, " "))
-		checkShown(t, command.args, shown)
+		shown := hostileRun(t, server.URL(), strings.Split(args, " "))
+		checkShown(t, args, shown)
 		if len(shown) > 20_000 {
-			t.Errorf("%q: %d bytes", command.args, len(shown))
+			t.Errorf("%q: %d bytes", args, len(shown))
 		}
-		if command.exact == "" {
-			continue
-		}
-		exact := hostileRun(t, server.URL(), append(strings.Split(command.args, " "), "--json"))
-		checkShown(t, command.args+" --json", exact)
-		if !holds(t, exact, command.exact) {
-			t.Errorf("%q: its JSON has not all: %.300s", command.args, exact)
+		if hasJSON {
+			checkShown(t, args+" --json", hostileRun(t, server.URL(), append(strings.Split(args, " "), "--json")))
 		}
 	}
 	hostileFiles(t, server.URL())
@@ -181,45 +174,4 @@ func checkShown(t *testing.T, what, shown string) {
 	if i := strings.IndexFunc(shown, bad); i >= 0 {
 		t.Errorf("%q shows %.40q", what, shown[i:])
 	}
-}
-
-// holds reports whether a text is in the values of JSON.
-func holds(t *testing.T, text, want string) bool {
-	t.Helper()
-	decoder := json.NewDecoder(strings.NewReader(text))
-	for {
-		var v any
-		if err := decoder.Decode(&v); err == io.EOF {
-			return false
-		} else if err != nil {
-			t.Fatal(err)
-		}
-		if within(v, want) {
-			return true
-		}
-	}
-}
-
-func within(v any, want string) bool {
-	switch v := v.(type) {
-	case string:
-		return strings.Contains(v, want)
-	case []any:
-		for _, item := range v {
-			if within(item, want) {
-				return true
-			}
-		}
-	case map[string]any:
-		if encoded, ok := v["base64"].(string); ok && len(v) == 1 {
-			var decoded []byte
-			return json.Unmarshal([]byte(`"`+encoded+`"`), &decoded) == nil && strings.Contains(string(decoded), want)
-		}
-		for _, item := range v {
-			if within(item, want) {
-				return true
-			}
-		}
-	}
-	return want == ""
 }

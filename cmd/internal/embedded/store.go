@@ -35,7 +35,6 @@ type Store struct {
 	Socket string // where the server listens
 
 	dir     string
-	temp    string // holds a symbolic link that makes Socket shorter, or is empty
 	log     func(line string)
 	failed  chan error // gets the first error; later errors are logged
 	cancel  context.CancelFunc
@@ -47,16 +46,8 @@ type Store struct {
 // server that this process runs.
 func Open(ctx context.Context, dir string, log func(line string)) (*Store, error) {
 	s := &Store{Socket: filepath.Join(dir, "redis.sock"), dir: dir, log: log, failed: make(chan error, 1)}
-	if len(dir) > 90 { // the path of a socket has at most 103 bytes on some systems
-		absolute, _ := filepath.Abs(dir)
-		temp, err := os.MkdirTemp("", "headgate")
-		if err == nil {
-			err = os.Symlink(absolute, filepath.Join(temp, "link"))
-		}
-		if err != nil {
-			return nil, err
-		}
-		s.temp, s.Socket = temp, filepath.Join(temp, "link", "redis.sock")
+	if len(s.Socket) > 103 { // that is the limit on some systems
+		return nil, fmt.Errorf("the path %s is too long for a socket: want to start in the folder of the config", s.Socket)
 	}
 	run, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	s.cancel = cancel
@@ -96,7 +87,6 @@ func Open(ctx context.Context, dir string, log func(line string)) (*Store, error
 func (s *Store) Close() error {
 	s.cancel()
 	s.running.Wait()
-	_ = os.RemoveAll(s.temp)
 	return s.err
 }
 

@@ -133,23 +133,12 @@ func TestOpen_Errors(t *testing.T) {
 			t.Errorf("Open gives %v, want %q", err, want)
 		}
 	}
+	try(strings.Repeat("deep/", 30), "is too long for a socket")
 	try(filepath.Join(file, FolderName), "none can keep its data in "+file)
 	try(damaged, "redis-server has ended: see "+damaged+"/redis.log: exit status 1")
 	t.Setenv("PATH", t.TempDir())
 	try(other, other+"/appendonly.aof cannot be read: ERR unknown command `FOO`")
 	try(kept, "the jobs are those of a redis-server, but there is no redis-server on the PATH")
-}
-
-// The path of a socket has at most 103 bytes on some systems.
-func TestOpen_LongPath(t *testing.T) {
-	variants(t, func(t *testing.T, dir string) {
-		dir = filepath.Join(dir, strings.Repeat("deep", 30))
-		s, rdb := open(t, dir)
-		filled(t, rdb)
-		must(t, s.Close())
-		_, rdb = open(t, dir)
-		wantFilled(t, rdb)
-	})
 }
 
 // When the process that runs the server ends, another takes over, and no command is lost. A client

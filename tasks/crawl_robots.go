@@ -128,7 +128,7 @@ func await(failed frontier.Robots, wait time.Duration, why error) error {
 // over, the error puts the job back until its end. Otherwise a new delay begins. Until the end of
 // the delay, pace blocks limits whose key is the host, so that other jobs of the host wait.
 func (j *crawlJob) pace(ctx context.Context, file *robots.File) error {
-	delay, host := file.CrawlDelay(), canonical.HostOf(j.page.URL)
+	delay, host := file.CrawlDelay, canonical.HostOf(j.page.URL)
 	if delay == 0 {
 		return nil
 	}

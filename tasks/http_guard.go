@@ -24,23 +24,20 @@ func (e *AddressError) Error() string {
 		e.Address, netip.PrefixFrom(e.Address, e.Address.BitLen()))
 }
 
-// reserved lists further networks that are not public, by IANA's registries of special-purpose
-// addresses. netip has predicates for the others.
-var reserved = []netip.Prefix{
-	netip.MustParsePrefix("0.0.0.0/8"),
-	netip.MustParsePrefix("100.64.0.0/10"),    // shared by carriers; some clouds keep their metadata there
-	netip.MustParsePrefix("168.63.129.16/32"), // the metadata of Azure's machines
-	netip.MustParsePrefix("192.0.0.0/24"),
-	netip.MustParsePrefix("192.0.2.0/24"),
-	netip.MustParsePrefix("192.88.99.0/24"),
-	netip.MustParsePrefix("198.18.0.0/15"),
-	netip.MustParsePrefix("198.51.100.0/24"),
-	netip.MustParsePrefix("203.0.113.0/24"),
-	netip.MustParsePrefix("240.0.0.0/4"),
-	netip.MustParsePrefix("2001::/23"), // includes Teredo, which contains an IPv4 address
-	netip.MustParsePrefix("2001:db8::/32"),
-	netip.MustParsePrefix("3fff::/20"),
+func prefixes(texts ...string) (all []netip.Prefix) {
+	for _, text := range texts {
+		all = append(all, netip.MustParsePrefix(text))
+	}
+	return all
 }
+
+// reserved lists further networks that are not public, by IANA's registries of special-purpose
+// addresses. netip has predicates for the others. Some clouds keep their metadata in 100.64.0.0/10, and
+// Azure in 168.63.129.16. 2001::/23 includes Teredo, which contains an IPv4 address.
+var reserved = prefixes(
+	"0.0.0.0/8", "100.64.0.0/10", "168.63.129.16/32", "192.0.0.0/24", "192.0.2.0/24", "192.88.99.0/24", "198.18.0.0/15",
+	"198.51.100.0/24", "203.0.113.0/24", "240.0.0.0/4", "2001::/23", "2001:db8::/32", "3fff::/20",
+)
 
 var (
 	unicast6  = netip.MustParsePrefix("2000::/3")

@@ -60,8 +60,8 @@ func TestParse_RealFiles(t *testing.T) {
 					disallowed = append(disallowed, path)
 				}
 			}
-			if got := strings.Join(disallowed, " "); got != tc.disallowed || f.CrawlDelay() != tc.delay*time.Second {
-				t.Errorf("%s\ndelay %s, disallowed %q; want %ds and %q", tc.file, f.CrawlDelay(), got, tc.delay, tc.disallowed)
+			if got := strings.Join(disallowed, " "); got != tc.disallowed || f.CrawlDelay != tc.delay*time.Second {
+				t.Errorf("%s\ndelay %s, disallowed %q; want %ds and %q", tc.file, f.CrawlDelay, got, tc.delay, tc.disallowed)
 			}
 		})
 	}

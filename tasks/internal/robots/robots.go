@@ -9,7 +9,6 @@ package robots
 import (
 	"bytes"
 	"cmp"
-	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -30,28 +29,24 @@ const (
 )
 
 // File is a robots.txt, parsed for one crawler. The zero value is an empty file, which allows
-// everything. A File never changes, so it is safe for concurrent use.
+// everything.
 type File struct {
 	// Sitemaps are the URLs of the Sitemap lines as written, without duplicates. They apply to
 	// every crawler, and may be on other hosts.
 	Sitemaps []string
+	// CrawlDelay is the time between two requests that the file asks for, at most a day, or 0. The last
+	// Crawl-delay of several counts. RFC 9309 does not define it.
+	CrawlDelay time.Duration
 
-	group
-}
-
-// group holds the rules of a file for some crawlers. All groups that name the crawler are
-// combined (2.2.1).
-type group struct {
 	rules []rule
-	delay time.Duration
 }
 
 // Parse parses a file for a crawler: its product token or its whole User-Agent, such as "headgate" or
 // "headgate/1.2 (+https://example.com)". Parse accepts any text, and ignores lines with unknown keys.
 // Lines end with CR, LF or both, and # begins a comment.
 //
-// The groups that name the crawler apply, or the groups for * if no group does. Product tokens are
-// compared whole: "foo" does not name "foobot".
+// The groups that name the crawler apply together (2.2.1), or the groups for * if no group does.
+// Product tokens are compared whole: "foo" does not name "foobot".
 func Parse(text []byte, agent string) *File {
 	if len(text) > MaxSize {
 		text = text[:MaxSize]
@@ -59,78 +54,62 @@ func Parse(text []byte, agent string) *File {
 	}
 	text = bytes.TrimPrefix(text, []byte("\xef\xbb\xbf"))
 	own := ProductToken(agent)
-	p := parser{groups: map[string]*group{own: nil}, sitemaps: map[string]bool{}}
-	p.groups["*"] = &group{}
+	groups := map[string]*File{"*": {}} // and the crawler's, once it is named
+	sitemaps := map[string]bool{}
+	var file File // its Sitemaps
+	// A name after a rule begins a new list of names. A Crawl-delay is for the names directly above it.
+	// It is no rule that ends the list, because RFC 9309 does not define it.
+	var forRules, forDelay []*File
+	hasRules, hasDelay := false, false
 	for line := range strings.FieldsFuncSeq(string(text), func(r rune) bool { return r == '\r' || r == '\n' }) {
 		line, _, _ = strings.Cut(line, "#")
-		if key, value, ok := strings.Cut(line, ":"); ok {
-			p.line(strings.ToLower(strings.TrimSpace(key)), strings.TrimSpace(value))
+		key, value, ok := strings.Cut(line, ":")
+		if !ok {
+			continue
 		}
-	}
-	p.file.group = *cmp.Or(p.groups[own], p.groups["*"])
-	return &p.file
-}
-
-// parser reads the lines in order: names of crawlers, then the rules for these crawlers. A name
-// after a rule begins a new list of names.
-type parser struct {
-	file     File
-	sitemaps map[string]bool
-
-	groups   map[string]*group // "*" and the crawler's, which is nil until the crawler is named
-	current  []*group          // groups of the current list of names
-	hasRules bool              // reports whether the list has a rule, so that a name begins a new list
-	// delayGroups are the groups that the next Crawl-delay applies to: those named directly above
-	// it. A Crawl-delay is no rule that ends the list of names, because RFC 9309 does not define
-	// it.
-	delayGroups []*group
-	hasDelay    bool
-}
-
-// line handles one line. The key is in lower case.
-func (p *parser) line(key, value string) {
-	switch key {
-	case "user-agent":
-		if p.hasRules {
-			p.current, p.hasRules = nil, false
-		}
-		if len(p.current) == 0 || p.hasDelay {
-			p.delayGroups, p.hasDelay = nil, false
-		}
-		token := ProductToken(value)
-		of, known := p.groups[token]
-		if !known || token == "" {
-			return
-		}
-		if of == nil {
-			of = &group{}
-			p.groups[token] = of
-		}
-		if !slices.Contains(p.current, of) {
-			p.current = append(p.current, of)
-		}
-		p.delayGroups = append(p.delayGroups, of)
-	case "allow", "disallow":
-		p.hasRules = true
-		if value == "" {
-			return // an empty path matches nothing
-		}
-		for _, g := range p.current {
-			g.rules = append(g.rules, newRule(value, key == "allow"))
-		}
-	case "crawl-delay":
-		p.hasDelay = true
-		if seconds, err := strconv.ParseFloat(value, 64); err == nil && seconds > 0 && !math.IsNaN(seconds) {
-			for _, g := range p.delayGroups {
-				g.delay = time.Duration(min(seconds, maxDelay.Seconds()) * float64(time.Second))
+		key, value = strings.ToLower(strings.TrimSpace(key)), strings.TrimSpace(value)
+		switch key {
+		case "user-agent":
+			if hasRules {
+				forRules, hasRules = nil, false
+			}
+			if len(forRules) == 0 || hasDelay {
+				forDelay, hasDelay = nil, false
+			}
+			token := ProductToken(value)
+			if token == "" || token != own && token != "*" {
+				continue
+			}
+			g := cmp.Or(groups[token], &File{})
+			groups[token] = g
+			if !slices.Contains(forRules, g) {
+				forRules = append(forRules, g)
+			}
+			forDelay = append(forDelay, g)
+		case "allow", "disallow":
+			hasRules = true
+			for _, g := range forRules {
+				if value != "" { // an empty path matches nothing
+					g.rules = append(g.rules, newRule(value, key == "allow"))
+				}
+			}
+		case "crawl-delay":
+			hasDelay = true
+			if seconds, err := strconv.ParseFloat(value, 64); err == nil && seconds > 0 {
+				for _, g := range forDelay {
+					g.CrawlDelay = time.Duration(min(seconds, maxDelay.Seconds()) * float64(time.Second))
+				}
+			}
+		case "sitemap":
+			if value != "" && !sitemaps[value] && len(sitemaps) < MaxSitemaps {
+				sitemaps[value] = true
+				file.Sitemaps = append(file.Sitemaps, value)
 			}
 		}
-	case "sitemap":
-		if value != "" && !p.sitemaps[value] && len(p.sitemaps) < MaxSitemaps {
-			p.sitemaps[value] = true
-			p.file.Sitemaps = append(p.file.Sitemaps, value)
-		}
 	}
+	g := cmp.Or(groups[own], groups["*"])
+	file.rules, file.CrawlDelay = g.rules, g.CrawlDelay
+	return &file
 }
 
 // ProductToken returns the product token of a User-Agent or a User-agent line in lower case: the
@@ -165,10 +144,6 @@ func (f *File) Allowed(url string) bool {
 	}
 	return allowed
 }
-
-// CrawlDelay returns the time between two requests that the file asks for, at most a day, or 0 if
-// the file has no Crawl-delay. The last Crawl-delay of several counts. RFC 9309 does not define it.
-func (f *File) CrawlDelay() time.Duration { return f.delay }
 
 // rule allows or disallows the targets that its path matches.
 type rule struct {

@@ -112,14 +112,14 @@ func TestCrawlDelay(t *testing.T) {
 	}
 	for text, want := range tests {
 		file := fmt.Appendf(nil, "User-agent: a\nCrawl-delay: %s\nDisallow: /x\nUser-agent: *\nCrawl-delay: 3\n", text)
-		if got := Parse(file, "a").CrawlDelay(); got != want {
+		if got := Parse(file, "a").CrawlDelay; got != want {
 			t.Errorf("Crawl-delay: %s: got %s, want %s", text, got, want)
 		}
-		if got := Parse(file, "b").CrawlDelay(); got != 3*time.Second {
+		if got := Parse(file, "b").CrawlDelay; got != 3*time.Second {
 			t.Errorf("another crawler: got %s, want 3s", got)
 		}
 	}
-	if got := new(File).CrawlDelay(); got != 0 {
+	if got := new(File).CrawlDelay; got != 0 {
 		t.Errorf("an empty file: %s", got)
 	}
 }
@@ -184,7 +184,7 @@ func FuzzAllowed(target *testing.F) {
 func ExampleFile_Allowed() {
 	file := Parse([]byte("User-agent: *\nDisallow: /private/\nCrawl-delay: 2\n"), "headgate")
 	fmt.Println(file.Allowed("https://example.com/private/diary"))
-	fmt.Println(file.Allowed("https://example.com/"), file.CrawlDelay())
+	fmt.Println(file.Allowed("https://example.com/"), file.CrawlDelay)
 	// Output:
 	// false
 	// true 2s

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/headgate/headgate/internal/script"
 )
 
 // coalescer collects calls while earlier calls are under way, and sends them in one batch. So a
@@ -33,8 +35,6 @@ type pending[T any] struct {
 }
 
 const (
-	// maxCoalesced bounds what Redis does at once to about a millisecond.
-	maxCoalesced = 64
 	// If secondSender calls wait, a second sender starts, so that Redis works while this process
 	// reads replies.
 	secondSender = 8
@@ -81,7 +81,7 @@ func (c *coalescer[T]) sendAll() {
 		runtime.Gosched() // lets callers that are about to call join the batch
 		c.mu.Lock()
 		c.waiting = slices.DeleteFunc(c.waiting, func(p *pending[T]) bool { return p.ctx.Err() != nil })
-		n := min(len(c.waiting), maxCoalesced)
+		n := min(len(c.waiting), script.MaxCalls)
 		batch := c.waiting[:n:n]
 		c.waiting, c.sentAt = c.waiting[n:], time.Now()
 		if n == 0 {

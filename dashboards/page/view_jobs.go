@@ -33,9 +33,8 @@ type waitingData struct {
 
 type laneRow struct {
 	waitdb.Lane
-	Jobs  string           // address of its jobs
-	First throttle.JobID   // zero if all jobs of the lane are granted
-	Next  *waitdb.Position // of First
+	Jobs string           // address of its jobs
+	Next *waitdb.Position // of First
 }
 
 func loadWaiting(ctx context.Context, p *Page, s *snapshot, at address) (any, error) {
@@ -49,22 +48,16 @@ func loadWaiting(ctx context.Context, p *Page, s *snapshot, at address) (any, er
 		total += n
 		firsts := make([]throttle.JobID, len(lanes))
 		for i, lane := range lanes {
-			jobs, _, err := in.Limiter.Jobs(ctx, lane.Name, 0, 1)
-			if err != nil {
-				return nil, err
-			}
-			if len(jobs) > 0 {
-				firsts[i] = jobs[0]
-			}
+			firsts[i] = lane.First
 		}
 		positions, err := in.Limiter.Positions(ctx, firsts...)
 		if err != nil {
 			return nil, err
 		}
-		for i, lane := range lanes {
+		for _, lane := range lanes {
 			limit, key, _ := strings.Cut(lane.Meters[0], "|")
 			queue := p.queues.Sharded.QueueOf(lane.Queue)
-			row := laneRow{Lane: lane, First: firsts[i], Jobs: to("jobs", "state", tabs[1].States, "queue", queue, "limit", limit, "key", key)}
+			row := laneRow{Lane: lane, Jobs: to("jobs", "state", tabs[1].States, "queue", queue, "limit", limit, "key", key)}
 			if position, ok := positions[row.First]; ok {
 				row.Next = new(s.Position(position))
 			}

@@ -68,17 +68,19 @@ func (s *Sent) MarshalBinary() ([]byte, error) {
 	return strconv.AppendInt(nil, s.times, 10), nil
 }
 
-// MaxMeters is the largest number of meters that the calls of one script may need together. Lua
+// The calls of one script are at most MaxCalls, and need at most MaxMeters meters together. Lua
 // cannot unpack more than 8,000 values, and Redis serves no other client while a script runs.
-const MaxMeters = 1000
+const (
+	MaxCalls  = 64
+	MaxMeters = 1000
+)
 
-// Batches splits calls, in their order, into batches that need at most MaxMeters meters each. A
-// call that needs more meters gets a batch of its own.
+// Batches splits calls, in their order, into batches for one script each.
 func Batches[T any](calls []T, meters func(T) int) iter.Seq[[]T] {
 	return func(yield func([]T) bool) {
 		for len(calls) > 0 {
 			n, sum := 1, meters(calls[0])
-			for n < len(calls) && sum+meters(calls[n]) <= MaxMeters {
+			for n < min(len(calls), MaxCalls) && sum+meters(calls[n]) <= MaxMeters {
 				sum += meters(calls[n])
 				n++
 			}

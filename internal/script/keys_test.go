@@ -43,7 +43,7 @@ func TestKeys_Listed(t *testing.T) {
 				t.Fatal(err)
 			}
 			if !strings.HasSuffix(file, "_test.go") {
-				find(used, `(?:[pP]refix(?:\(\w+\))?\s*\+\s*|\.key\()"(\w+)`, string(text))
+				find(used, `(?:[pP]refix(?:\(\w+\))?\s*\+\s*|\.key\(|\.lock\(ctx, )"(\w+)`, string(text))
 			}
 		}
 	}

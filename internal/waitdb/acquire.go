@@ -58,16 +58,11 @@ func (db *DB) AcquireAll(ctx context.Context, requests ...AcquireRequest) []Acqu
 		}
 		calls = append(calls, &acquireCall{Job: r.Job, needs: needs, result: &results[i]})
 	}
-	for chunk := range slices.Chunk(calls, maxCalls) {
-		for batch := range script.Batches(chunk, func(a *acquireCall) int { return len(a.needs) }) {
-			db.acquire(ctx, batch)
-		}
+	for batch := range script.Batches(calls, func(a *acquireCall) int { return len(a.needs) }) {
+		db.acquire(ctx, batch)
 	}
 	return results
 }
-
-// maxCalls is the largest number of jobs in one script. Redis does nothing else while it runs.
-const maxCalls = 64
 
 // acquireCall is one job's part of AcquireAll.
 type acquireCall struct {
@@ -85,8 +80,8 @@ type acquireCall struct {
 const replyNow = 2
 
 // acquire first tries the fast path, which only takes permits that are free now. Jobs that get none
-// there take the full script, which may put them into their lanes. A job that shares a meter with a job on the full script also uses the full script,
-// to keep their order.
+// there, and later jobs that share a meter with them, take the full script, which may put them into
+// their lanes.
 func (db *DB) acquire(ctx context.Context, calls []*acquireCall) {
 	needs := make([][]throttle.Need, len(calls))
 	for i, a := range calls {

@@ -80,8 +80,8 @@ func (db *DB) run(ctx context.Context, script *script.Script, args ...any) *redi
 
 // scan calls f with each field of a hash, a page at a time. As with HSCAN, a field may be visited
 // twice.
-func (db *DB) scan(ctx context.Context, hash, pattern string, f func(field, value string)) error {
-	scan := db.rdb.HScan(ctx, db.prefix+hash, 0, pattern, scanPage).Iterator()
+func (db *DB) scan(ctx context.Context, hash string, f func(field, value string)) error {
+	scan := db.rdb.HScan(ctx, db.prefix+hash, 0, "", scanPage).Iterator()
 	for scan.Next(ctx) {
 		field := scan.Val()
 		scan.Next(ctx)
@@ -113,6 +113,14 @@ func unixMicro(t time.Time) int64 {
 		return 0
 	}
 	return t.UnixMicro()
+}
+
+// appendTexts appends texts to the arguments of a script.
+func appendTexts(args []any, texts []string) []any {
+	for _, text := range texts {
+		args = append(args, text)
+	}
+	return args
 }
 
 func microseconds(n int64) time.Duration { return time.Duration(n) * time.Microsecond }

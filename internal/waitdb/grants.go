@@ -100,11 +100,7 @@ type LaneGrants struct {
 
 // ExpireGrants releases the permits of granted jobs that have not taken them in time.
 func (db *DB) ExpireGrants(ctx context.Context, lanes []string) ([]LaneGrants, error) {
-	args := make([]any, len(lanes))
-	for i, lane := range lanes {
-		args[i] = lane
-	}
-	reply, err := db.run(ctx, expireGrantsScript, args...).Slice()
+	reply, err := db.run(ctx, expireGrantsScript, appendTexts(nil, lanes)...).Slice()
 	if err != nil {
 		return nil, err
 	}

@@ -54,7 +54,7 @@ func (db *DB) Demands(ctx context.Context) ([]Demand, error) {
 // has counted it. The number is -1 if the stored count is no integer.
 func (db *DB) DemandByMeter(ctx context.Context) (map[string]int64, error) {
 	demand := map[string]int64{}
-	err := db.scan(ctx, "demand", "*", func(meter, text string) {
+	err := db.scan(ctx, "demand", func(meter, text string) {
 		permits, err := strconv.ParseInt(text, 10, 64)
 		if err != nil {
 			permits = -1
@@ -67,16 +67,15 @@ func (db *DB) DemandByMeter(ctx context.Context) (map[string]int64, error) {
 // SetDemand corrects the demand at meters. Changes since the caller counted are lost until the next
 // correction. Such a loss only makes estimates less exact.
 func (db *DB) SetDemand(ctx context.Context, permits map[string]int64) error {
-	_, err := db.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
-		for meter, n := range permits {
-			if n > 0 {
-				p.HSet(ctx, db.prefix+"demand", meter, n)
-			} else {
-				p.HDel(ctx, db.prefix+"demand", meter)
-			}
+	pipe := db.rdb.Pipeline()
+	for meter, n := range permits {
+		if n > 0 {
+			pipe.HSet(ctx, db.prefix+"demand", meter, n)
+		} else {
+			pipe.HDel(ctx, db.prefix+"demand", meter)
 		}
-		return nil
-	})
+	}
+	_, err := pipe.Exec(ctx)
 	return err
 }
 
@@ -84,7 +83,7 @@ func (db *DB) SetDemand(ctx context.Context, permits map[string]int64) error {
 // without a turn.
 func (db *DB) Contended(ctx context.Context) (map[string]bool, error) {
 	meters := map[string]bool{}
-	err := db.scan(ctx, "contended", "*", func(meter, _ string) { meters[meter] = true })
+	err := db.scan(ctx, "contended", func(meter, _ string) { meters[meter] = true })
 	return meters, err
 }
 
@@ -92,9 +91,9 @@ func (db *DB) Contended(ctx context.Context) (map[string]bool, error) {
 // of the next page, or 0 after the last page.
 func (db *DB) Reserved(ctx context.Context, cursor uint64, count int64) (meters []string, next uint64, err error) {
 	fields, next, err := db.rdb.HScan(ctx, db.prefix+"meters", cursor, "", count).Result()
-	for i := 0; i < len(fields); i += 2 {
-		if !strings.HasSuffix(fields[i], "\n") { // this field holds the number of lanes of the meter
-			meters = append(meters, fields[i])
+	for field := range slices.Chunk(fields, 2) {
+		if !strings.HasSuffix(field[0], "\n") { // this field holds the number of lanes of the meter
+			meters = append(meters, field[0])
 		}
 	}
 	return meters, next, err
@@ -103,11 +102,7 @@ func (db *DB) Reserved(ctx context.Context, cursor uint64, count int64) (meters 
 // RepairReserved corrects the number of permits that are reserved at a meter, and returns the
 // number of corrections. The lanes are those with granted jobs that need the meter.
 func (db *DB) RepairReserved(ctx context.Context, process, meter string, lanes []string) (repaired int, err error) {
-	args := []any{process, meter}
-	for _, lane := range lanes {
-		args = append(args, lane)
-	}
-	return db.run(ctx, repairReservedScript, args...).Int()
+	return db.run(ctx, repairReservedScript, appendTexts([]any{process, meter}, lanes)...).Int()
 }
 
 // PublishShares writes the number of lanes that take turns at each meter. New jobs may take permits
@@ -137,38 +132,47 @@ type Lane struct {
 	// Fair is the fairness key, if any, and Weight its weight.
 	Fair             string
 	Weight           int
-	Waiting, Granted int // jobs
+	Waiting, Granted int            // jobs
+	First            throttle.JobID // the next job to be granted; zero if none waits
 }
 
-// NewLane returns the lane of a name, without counts.
-func NewLane(name string) Lane {
+// newLane returns the lane of a name, without its jobs.
+func newLane(name string) Lane {
 	key, weight := fairqueue.FairnessKey(name)
 	return Lane{Name: name, Queue: fairqueue.Queue(name), Meters: fairqueue.Meters(name), Fair: key, Weight: int(weight)}
 }
 
 // LanesFrom lists up to n lanes from the offset on, in the order of their numbers, and returns the
-// number of all lanes. It takes two round trips. If a lane is added or removed between two pages,
+// number of all lanes. It takes three round trips. If a lane is added or removed between two pages,
 // another lane may be on both pages or on none.
 func (db *DB) LanesFrom(ctx context.Context, offset, n int) (lanes []Lane, total int, err error) {
-	names, total, err := db.page(ctx, "lanes", offset, n)
-	if err != nil {
-		return nil, 0, err
+	count, err := db.rdb.ZCard(ctx, db.prefix+"lanes").Result()
+	if err != nil || n < 1 {
+		return nil, int(count), unavailable(err)
 	}
-	counts := db.rdb.Pipeline()
+	names, err := db.LaneNames(ctx, offset, n)
+	pipe := db.rdb.Pipeline()
 	var waiting, granted []*redis.IntCmd
+	var first []*redis.StringSliceCmd
 	for _, name := range names {
-		waiting = append(waiting, counts.ZCard(ctx, db.prefix+"lane:"+name))
-		granted = append(granted, counts.ZCard(ctx, db.prefix+"granted:"+name))
+		waiting, granted = append(waiting, pipe.ZCard(ctx, db.prefix+"lane:"+name)), append(granted, pipe.ZCard(ctx, db.prefix+"granted:"+name))
+		first = append(first, pipe.ZRange(ctx, db.prefix+"lane:"+name, 0, 0))
 	}
-	if _, err := counts.Exec(ctx); err != nil {
+	if err == nil {
+		_, err = pipe.Exec(ctx)
+	}
+	if err != nil {
 		return nil, 0, unavailable(err)
 	}
 	for i, name := range names {
-		lane := NewLane(name)
+		lane := newLane(name)
 		lane.Waiting, lane.Granted = int(waiting[i].Val()), int(granted[i].Val())
+		for _, id := range first[i].Val() {
+			lane.First = throttle.JobID{Queue: lane.Queue, ID: id}
+		}
 		lanes = append(lanes, lane)
 	}
-	return lanes, total, nil
+	return lanes, int(count), nil
 }
 
 // LaneNames returns up to n names of lanes from the offset on, in the order of their numbers. A
@@ -176,30 +180,6 @@ func (db *DB) LanesFrom(ctx context.Context, offset, n int) (lanes []Lane, total
 func (db *DB) LaneNames(ctx context.Context, offset, n int) ([]string, error) {
 	names, err := db.rdb.ZRange(ctx, db.prefix+"lanes", int64(offset), int64(offset+n-1)).Result()
 	return names, unavailable(err)
-}
-
-// Jobs lists up to n jobs that wait in the lane of a name, from the offset on, the next one first,
-// and returns how many there are. Granted jobs have left the lane. An unknown lane has no jobs.
-func (db *DB) Jobs(ctx context.Context, lane string, offset, n int) (jobs []throttle.JobID, total int, err error) {
-	ids, total, err := db.page(ctx, "lane:"+lane, offset, n)
-	for _, id := range ids {
-		jobs = append(jobs, throttle.JobID{Queue: fairqueue.Queue(lane), ID: id})
-	}
-	return jobs, total, err
-}
-
-// page lists up to n members of a sorted set from the offset on, and returns how many there are.
-func (db *DB) page(ctx context.Context, key string, offset, n int) (members []string, total int, err error) {
-	first, last := int64(offset), int64(offset+n-1)
-	if n < 1 { // a last rank of -1 would mean all
-		first, last = 1, 0
-	}
-	pipe := db.rdb.Pipeline()
-	all, page := pipe.ZCard(ctx, db.prefix+key), pipe.ZRange(ctx, db.prefix+key, first, last)
-	if _, err := pipe.Exec(ctx); err != nil {
-		return nil, 0, unavailable(err)
-	}
-	return page.Val(), int(all.Val()), nil
 }
 
 // DropLane removes a malformed lane name (one without meters).
@@ -219,11 +199,7 @@ type LaneBacklog struct {
 
 // ReadLanes reads the backlogs of lanes, with the costs of up to about `sample` jobs of each.
 func (db *DB) ReadLanes(ctx context.Context, sample int, lanes ...string) ([]LaneBacklog, error) {
-	args := []any{sample}
-	for _, lane := range lanes {
-		args = append(args, lane)
-	}
-	reply, err := db.run(ctx, readLanesScript, args...).Slice()
+	reply, err := db.run(ctx, readLanesScript, appendTexts([]any{sample}, lanes)...).Slice()
 	if err != nil {
 		return nil, unavailable(err)
 	}

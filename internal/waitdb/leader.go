@@ -3,12 +3,12 @@ package waitdb
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/fairqueue"
 	"github.com/headgate/headgate/internal/script"
@@ -69,16 +69,14 @@ func (db *DB) BecomeLeader(ctx context.Context, process string, lease time.Durat
 	if err != nil {
 		return Leadership{}, err
 	}
-	if reply[0].(int64) == 0 {
-		return Leadership{RemainingLease: microseconds(max(0, reply[1].(int64))), Leader: reply[2].(string)}, nil
+	number := func(i int) int64 { return reply[i].(int64) }
+	if number(0) == 0 {
+		return Leadership{RemainingLease: microseconds(max(0, number(1))), Leader: reply[2].(string)}, nil
 	}
-	l := Leadership{
-		Held: true, ReadAll: reply[1].(int64) == 1, Now: reply[2].(int64), Changes: reply[3].(int64), Epoch: reply[4].(string), NextDeadline: reply[6].(int64),
-	}
-	lanes := reply[5].([]any)
-	for i := 0; i < len(lanes); i += 2 {
-		number, _ := strconv.ParseInt(lanes[i+1].(string), 10, 64)
-		l.NewLanes = append(l.NewLanes, NumberedLane{lanes[i].(string), number})
+	l := Leadership{Held: true, ReadAll: number(1) == 1, Now: number(2), Changes: number(3), Epoch: reply[4].(string), NextDeadline: number(6)}
+	for lane := range slices.Chunk(reply[5].([]any), 2) {
+		number, _ := strconv.ParseInt(lane[1].(string), 10, 64)
+		l.NewLanes = append(l.NewLanes, NumberedLane{lane[0].(string), number})
 	}
 	return l, nil
 }
@@ -92,30 +90,28 @@ func (db *DB) StepDown(ctx context.Context, process, successor string) error {
 // RequestLead asks the leader to step down for a process that leads the given number of other
 // scopes.
 func (db *DB) RequestLead(ctx context.Context, process string, scopes int) error {
-	return db.rdb.Publish(ctx, db.prefix+"wake", fmt.Sprintf("%s %d %s", LeadRequested, scopes, process)).Err()
+	return db.notify(ctx, Notification{LeadRequested, int64(scopes), process})
 }
 
 // SetWeights stores the weights of a server's queues. A server that renews its claim stores only
 // missing weights, so that the last started server wins if several servers differ.
 func (db *DB) SetWeights(ctx context.Context, weights map[string]fairqueue.Weight, renews bool) error {
-	_, err := db.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
-		for queue, w := range weights {
-			text := strconv.Itoa(w.Turns)
-			if w.Strict {
-				text += " strict"
-			}
-			if renews {
-				p.HSetNX(ctx, db.prefix+"weights", queue, text)
-			} else {
-				p.HSet(ctx, db.prefix+"weights", queue, text)
-			}
+	pipe := db.rdb.Pipeline()
+	for queue, w := range weights {
+		text := strconv.Itoa(w.Turns)
+		if w.Strict {
+			text += " strict"
 		}
-		if !renews {
-			p.Publish(ctx, db.prefix+"wake", string(WeightsChanged))
+		if renews {
+			pipe.HSetNX(ctx, db.prefix+"weights", queue, text)
+		} else {
+			pipe.HSet(ctx, db.prefix+"weights", queue, text)
 		}
-		return nil
-	})
-	return err
+	}
+	if _, err := pipe.Exec(ctx); err != nil || renews {
+		return err
+	}
+	return db.notify(ctx, Notification{Kind: WeightsChanged})
 }
 
 // Weights returns the weights of queues that SetWeights has stored.

@@ -42,58 +42,44 @@ const maxPending = 1000
 // Notifications returns a channel of notifications until the context ends.
 func (db *DB) Notifications(ctx context.Context) <-chan Notification {
 	notifications := make(chan Notification)
+	subscription := db.rdb.Subscribe(ctx, db.prefix+"wake")
+	messages := subscription.ChannelWithSubscriptions(redis.WithChannelSize(maxPending))
+	context.AfterFunc(ctx, func() { _ = subscription.Close() }) // closes messages, too
 	go func() {
 		defer close(notifications)
-		subscription := db.rdb.Subscribe(ctx, db.prefix+"wake")
-		defer subscription.Close()
-		messages := subscription.ChannelWithSubscriptions(redis.WithChannelSize(maxPending))
-		for {
+		for message := range messages {
 			select {
 			case <-ctx.Done():
-				return
-			case message, open := <-messages:
-				if !open {
-					return
-				}
-				select {
-				case <-ctx.Done():
-					return
-				case notifications <- parseNotification(message):
-				}
+			case notifications <- parseNotification(message):
 			}
 		}
 	}()
 	return notifications
 }
 
-func parseNotification(message any) Notification {
-	m, ok := message.(*redis.Message)
-	if !ok {
-		return Notification{}
-	}
-	kind, rest, _ := strings.Cut(m.Payload, " ")
-	n := Notification{Kind: NotificationKind(kind)}
-	switch n.Kind {
-	case JobArrived, SteppedDown, SlotsRequested:
-		n.Name = rest
-	default:
-		number, name, _ := strings.Cut(rest, " ")
-		n.Number, _ = strconv.ParseInt(number, 10, 64)
-		n.Name = name
+func parseNotification(message any) (n Notification) {
+	if m, ok := message.(*redis.Message); ok {
+		parts := append(strings.SplitN(m.Payload, " ", 3), "", "")
+		n.Kind, n.Name = NotificationKind(parts[0]), parts[2]
+		n.Number, _ = strconv.ParseInt(parts[1], 10, 64)
 	}
 	return n
 }
 
 // RequestSlots asks the servers of some queues for their free worker slots.
 func (db *DB) RequestSlots(ctx context.Context, queues []string) error {
-	return db.rdb.Publish(ctx, db.prefix+"wake", string(SlotsRequested)+" "+strings.Join(queues, "\n")).Err()
+	return db.notify(ctx, Notification{SlotsRequested, 0, strings.Join(queues, "\n")})
+}
+
+func (db *DB) notify(ctx context.Context, n Notification) error {
+	return db.rdb.Publish(ctx, db.prefix+"wake", fmt.Sprintf("%s %d %s", n.Kind, n.Number, n.Name)).Err()
 }
 
 // ReportSlots publishes the number of free slots that a server has for its queues, and the average
 // time until it has one more.
 func (db *DB) ReportSlots(ctx context.Context, server string, free int, interval time.Duration, queues []string) error {
-	text := fmt.Sprintf("%s %d %s\n%d\n%s", SlotsReported, free, server, interval.Microseconds(), strings.Join(queues, "\n"))
-	return db.rdb.Publish(ctx, db.prefix+"wake", text).Err()
+	name := fmt.Sprintf("%s\n%d\n%s", server, interval.Microseconds(), strings.Join(queues, "\n"))
+	return db.notify(ctx, Notification{SlotsReported, int64(free), name})
 }
 
 // Slots decodes the fields of a SlotsReported notification. The number of free slots is in Number.

@@ -82,7 +82,7 @@ func readPosition(row []any) Position {
 		StartsAt:   time.UnixMicro(number(3)),
 		StartsIn:   microseconds(number(3) - number(4)),
 		Bottleneck: row[5].(string),
-		Lane:       NewLane(row[6].(string)),
+		Lane:       newLane(row[6].(string)),
 		Known:      number(7) == 1,
 		Estimated:  number(0) == 0,
 		Since:      time.UnixMicro(number(8)),

@@ -18,7 +18,7 @@ func TestPosition(t *testing.T) {
 		}
 		since := time.UnixMicro(s.now.UnixMicro())
 		s.wait(10 * time.Second)
-		lane := waitdb.NewLane("default\nall|k\nhost|h") // both bind job 3, so the first does
+		lane := waitdb.Lane{Name: "default\nall|k\nhost|h", Queue: "default", Meters: []string{"all|k", "host|h"}, Weight: 1} // both bind job 3, so the first does
 		for id, want := range map[string]waitdb.Position{
 			"2": {Rank: 1, Total: 4, StartsIn: 50 * time.Second, Bottleneck: "host|h"},
 			"3": {Rank: 2, Total: 4, StartsIn: 50 * time.Second, Bottleneck: "all|k"},

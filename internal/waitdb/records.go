@@ -2,12 +2,9 @@ package waitdb
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"strconv"
 	"strings"
-
-	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/fairqueue"
 	"github.com/headgate/headgate/throttle"
@@ -37,20 +34,21 @@ func parseRecord(name, text string) (r Record, ok bool) {
 
 // Record returns the record of a job, and false if it neither waits nor is granted.
 func (db *DB) Record(ctx context.Context, job throttle.JobID) (r Record, found bool, err error) {
-	text, err := db.rdb.HGet(ctx, db.prefix+"jobs", nameOf(job)).Result()
-	if errors.Is(err, redis.Nil) {
-		return Record{}, false, nil
+	texts, err := db.texts(ctx, []throttle.JobID{job})
+	if err != nil {
+		return Record{}, false, err
 	}
+	text, _ := texts[0].(string)
 	r, found = parseRecord(nameOf(job), text)
-	return r, found, err
+	return r, found, nil
 }
 
 // Records lists a page of records, from the cursor on. next is the cursor of the next page, or 0
 // after the last page.
 func (db *DB) Records(ctx context.Context, cursor uint64, count int64) (records []Record, next uint64, err error) {
 	fields, next, err := db.rdb.HScan(ctx, db.prefix+"jobs", cursor, "", count).Result()
-	for i := 0; i+1 < len(fields); i += 2 {
-		if r, ok := parseRecord(fields[i], fields[i+1]); ok {
+	for field := range slices.Chunk(fields, 2) {
+		if r, ok := parseRecord(field[0], field[1]); ok {
 			records = append(records, r)
 		}
 	}
@@ -88,12 +86,9 @@ func (db *DB) Forget(ctx context.Context, jobs ...throttle.JobID) (known int, er
 	var args []any
 	for i, text := range texts {
 		if text, waits := text.(string); waits {
-			// The first two lines, the ticket and the start of the wait, are different for each
-			// wait.
-			if lines := strings.SplitAfterN(text, "\n", 3); len(lines) == 3 {
-				text = lines[0] + lines[1]
-			}
-			args = append(args, nameOf(jobs[i]), text)
+			// The ticket and the start of the wait, the first two lines, are different for each wait.
+			lines := strings.SplitAfterN(text, "\n", 3)
+			args = append(args, nameOf(jobs[i]), strings.Join(lines[:min(2, len(lines))], ""))
 		}
 	}
 	if len(args) > 0 {
@@ -107,7 +102,7 @@ func (db *DB) Forget(ctx context.Context, jobs ...throttle.JobID) (known int, er
 // leave meanwhile may be counted or not.
 func (db *DB) CountWaiting(ctx context.Context, limit string, least int, keys ...string) (int, error) {
 	waiting := map[string]bool{} // a scan may return a job twice
-	err := db.scan(ctx, "jobs", "*", func(name, text string) {
+	err := db.scan(ctx, "jobs", func(name, text string) {
 		r, _ := parseRecord(name, text)
 		costs := strings.Split(r.Costs, ",")
 		for i, meter := range fairqueue.Meters(r.Lane) {
@@ -133,16 +128,16 @@ func (db *DB) RepairRecords(ctx context.Context, cursor uint64, count int64, wan
 	}
 	for fields := range slices.Chunk(fields, 2*writePage) { // a scan may name more than it was asked for
 		var names []any
-		for i := 0; i < len(fields); i += 2 {
-			names, jobs = append(names, fields[i]), append(jobs, jobOf(fields[i]))
+		for field := range slices.Chunk(fields, 2) {
+			names, jobs = append(names, field[0]), append(jobs, jobOf(field[0]))
 		}
 		reply, err := db.run(ctx, repairRecordsScript, names...).Slice()
 		if err != nil {
 			return nil, 0, repaired, err
 		}
 		repaired += int(reply[0].(int64))
-		for i := 1; i < len(reply); i += 2 {
-			wanted[reply[i].(string)] += reply[i+1].(int64)
+		for meter := range slices.Chunk(reply[1:], 2) {
+			wanted[meter[0].(string)] += meter[1].(int64)
 		}
 	}
 	return jobs, next, repaired, nil

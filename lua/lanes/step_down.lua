@@ -9,5 +9,5 @@ local process, successor = ARGV[1], ARGV[2]
 
 if call('GET', hg('leader')) ~= process then return 0 end
 call('DEL', hg('leader'))
-call('PUBLISH', hg('wake'), 'stepped_down ' .. process .. ' ' .. successor)
+call('PUBLISH', hg('wake'), 'stepped_down 0 ' .. process .. ' ' .. successor)
 return 1

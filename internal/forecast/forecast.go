@@ -5,7 +5,6 @@ package forecast
 import (
 	"cmp"
 	"maps"
-	"math"
 	"slices"
 	"strings"
 	"time"
@@ -44,8 +43,6 @@ type Options struct {
 	Stopped func(queue string) bool
 	// Limits are limits that may be missing in Redis. They count as unused.
 	Limits []throttle.Limit
-	// Lane is the name of a lane that is read even if there are too many lanes to read all.
-	Lane string
 	// WithoutRule is the number of pending jobs whose rule is unknown.
 	WithoutRule int
 	// Estimated reports whether the pending jobs come from a sample.
@@ -56,9 +53,8 @@ type Options struct {
 
 // group is a number of jobs of one lane with the same costs.
 type group struct {
-	lane  string
-	jobs  int64
-	costs []float64 // of each of the lane's meters
+	lane string
+	costs
 }
 
 // Pending adds pending jobs with the queue and the fairness key of like, which all have these
@@ -78,12 +74,12 @@ func addGroup(groups *[]group, like waitdb.Job, jobs int, needs []throttle.Need)
 	if err = cmp.Or(err, like.ValidateFair()); err != nil {
 		return err
 	}
-	meters, costs := make([]string, len(needs)), make([]float64, len(needs))
+	meters, each := make([]string, len(needs)), make([]float64, len(needs))
 	for i, n := range needs {
-		meters[i], costs[i] = meterOf(n), float64(n.Cost)
+		meters[i], each[i] = meterOf(n), float64(n.Cost)
 	}
 	lane := fairqueue.Lane(like.Queue, meters, fairqueue.FairnessLine(like.Fair, like.Weight))
-	*groups = append(*groups, group{lane, int64(jobs), costs})
+	*groups = append(*groups, group{lane, costs{int64(jobs), each}})
 	return nil
 }
 
@@ -228,7 +224,7 @@ type Backlog struct {
 func (f *Forecast) Backlog(limit, key string) Backlog {
 	b := Backlog{Need: throttle.Need{Limit: limit, Key: key}, Last: Estimate{Known: true}}
 	if m := f.meters[meterOf(b.Need)]; m != nil {
-		b.Cost, b.IsBottleneck = int(min(m.Reserved+m.Wanted, math.MaxInt)), m.isBottleneck
+		b.Cost, b.IsBottleneck = int(m.wanted), m.isBottleneck
 		if m.since > 0 {
 			b.Since = time.UnixMicro(m.since)
 		}

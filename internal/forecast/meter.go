@@ -2,6 +2,7 @@ package forecast
 
 import (
 	"cmp"
+	"slices"
 	"time"
 
 	"github.com/headgate/headgate/internal/meter"
@@ -15,11 +16,8 @@ type simMeter struct {
 	throttle.Need // limit and key, without a cost
 	meter.Gate
 	limit    *meter.Limit // of the key
-	Capacity int64        // most permits at once
-	Reserved int64        // permits reserved for granted jobs
-	Wanted   int64        // permits that waiting jobs need
-	// countedLanes is the number of lanes that take turns at the meter, as Redis last counted them.
-	countedLanes int64
+	capacity int64        // most permits at once
+	wanted   int64        // permits that waiting and granted jobs need
 	// lease is the lease of a concurrency limit in microseconds, 0 for other limits. Its permits
 	// return when jobs end, so that times are estimates.
 	lease int64
@@ -38,35 +36,39 @@ type simMeter struct {
 // far is the time of an event whose time is unknown.
 const far = meter.MaxTime
 
-// unusedMeter returns the meter of a key as Redis would return it if no permits were in use.
-func unusedMeter(l throttle.Limit, key string) waitdb.Meter {
-	if o, ok := l.Overrides[key]; ok {
+// unusedMeter returns a meter that Redis does not have, as if no permits were in use.
+func (s *simulation) unusedMeter(n throttle.Need) *simMeter {
+	i := slices.IndexFunc(s.opts.Limits, func(l throttle.Limit) bool { return l.Name == n.Limit })
+	if i < 0 {
+		return &simMeter{Need: n}
+	}
+	l := s.opts.Limits[i]
+	if o, ok := l.Overrides[n.Key]; ok {
 		l = l.With(o)
 	}
 	limit := &meter.Limit{
 		Kind: string(l.Kind), N: l.Rate.N, Per: l.Rate.Per, Margin: l.Margin, Capacity: l.MaxCost(), Zone: l.Zone,
 		Lease: cmp.Or(l.Lease, meter.DefaultLease), Calendar: &meter.Calendar{},
 	}
-	return waitdb.Meter{Limit: l.Name, Key: key, Capacity: l.MaxCost(), State: &waitdb.MeterState{Limit: limit, State: []any{int64(0)}}}
+	state := &waitdb.MeterState{Limit: limit, State: []any{int64(0)}}
+	return newMeter(waitdb.Meter{Limit: n.Limit, Key: n.Key, Capacity: l.MaxCost(), State: state}, s.now, s.meanDuration(n))
 }
 
 // newMeter returns a meter with a state. Jobs hold permits of a concurrency limit for meanDuration,
 // 0 if it is unknown.
 func newMeter(read waitdb.Meter, now int64, meanDuration time.Duration) *simMeter {
-	m := &simMeter{
-		Need:     throttle.Need{Limit: read.Limit, Key: read.Key},
-		Reserved: int64(read.Reserved), Wanted: int64(read.Wanted - read.Reserved), countedLanes: int64(read.Lanes),
-	}
-	state := read.State
+	m := &simMeter{Need: throttle.Need{Limit: read.Limit, Key: read.Key}, wanted: int64(read.Wanted)}
+	state, reserved := read.State, int64(read.Reserved)
 	if state.Limit.Kind == meter.Concurrency {
 		m.defineSlots(now, state.State[0].(int64), int64(read.Capacity), state.Limit.Lease, meanDuration)
+		m.idle -= reserved
 	} else {
 		m.Meter = meter.Read(state.Limit, state.State)
 		m.define(state.Limit)
 	}
 	m.Paused, m.Blocked = read.Paused, state.BlockedUntil
-	if m.Reserved > 0 && m.Meter != nil {
-		meter.Charge(m.Meter, now, m.Reserved)
+	if reserved > 0 && m.Meter != nil {
+		meter.Charge(m.Meter, now, reserved)
 	}
 	return m
 }
@@ -76,15 +78,14 @@ func (m *simMeter) define(l *meter.Limit) {
 		m.Meter = meter.New(l)
 	}
 	m.Meter.Define(l)
-	m.limit, m.Capacity = l, int64(l.Capacity)
+	m.limit, m.capacity = l, int64(l.Capacity)
 }
 
 // defineSlots replaces a concurrency limit by a rate (Little's law): if jobs take meanDuration, and
 // at most n run at once, then at most n start in any period of that duration.
 func (m *simMeter) defineSlots(now, held, slots int64, lease, meanDuration time.Duration) {
-	m.lease = lease.Microseconds()
+	m.lease, m.capacity, m.idle = lease.Microseconds(), slots, slots-held
 	if m.unknownDuration = meanDuration <= 0; m.unknownDuration {
-		m.Capacity, m.idle = slots, slots-held-m.Reserved
 		return
 	}
 	slots = min(slots, maxSteps) // the meter keeps a time for each
@@ -109,13 +110,6 @@ func (m *simMeter) ReadyAt(now, k int64) int64 {
 		return max(now, m.Blocked)
 	}
 	return m.ReadyFrom(now, k, now)
-}
-
-// Take takes k permits, which ReadyAt allows.
-func (m *simMeter) Take(now, k int64) {
-	if m.Meter != nil && k > 0 {
-		m.Meter.Take(now, k)
-	}
 }
 
 // returnTime returns the time in microseconds after which k used permits are free again, and the

@@ -61,9 +61,6 @@ func (s *simulation) readLanes(ctx context.Context, db *waitdb.DB) error {
 	names = slices.DeleteFunc(names, func(name string) bool { return !fairqueue.IsLane(name) })
 	if s.Estimated {
 		names = names[:min(someLanes, len(names))]
-		if s.opts.Lane != "" && !slices.Contains(names, s.opts.Lane) {
-			names = append(names, s.opts.Lane)
-		}
 	}
 	sample := max(minSample, maxSample/max(1, len(names)))
 	for page := range slices.Chunk(names, max(1, jobPage/sample)) {
@@ -88,13 +85,13 @@ func (s *simulation) readLanes(ctx context.Context, db *waitdb.DB) error {
 func (l *lane) addSample(sample []string, jobs int) {
 	meters := len(fairqueue.Meters(l.name))
 	for i, text := range sample {
-		costs := slices.Repeat([]float64{1}, meters)
+		of := slices.Repeat([]float64{1}, meters)
 		if parts := strings.Split(text, ","); len(parts) == meters {
 			for k, part := range parts {
-				costs[k], _ = strconv.ParseFloat(part, 64)
+				of[k], _ = strconv.ParseFloat(part, 64)
 			}
 		}
-		l.add(int64((i+1)*jobs/len(sample)-i*jobs/len(sample)), costs)
+		l.add(costs{int64((i+1)*jobs/len(sample) - i*jobs/len(sample)), of})
 	}
 }
 
@@ -133,9 +130,9 @@ func (s *simulation) readMeters(ctx context.Context, db *waitdb.DB) error {
 			}
 			name := page[i]
 			s.meters[name] = newMeter(m, s.now, s.meanDuration(needs[i]))
-			if rest := s.meters[name].Wanted - wanted[name]; s.Estimated && rest > 0 {
+			if rest := int64(m.Wanted-m.Reserved) - wanted[name]; s.Estimated && rest > 0 {
 				l := s.lane("\n" + name)
-				l.add(rest, []float64{1})
+				l.add(costs{rest, []float64{1}})
 				l.known, l.standsFor = rest, max(1, int64(m.Lanes)-lanes[name])
 			}
 		}

@@ -19,11 +19,6 @@ type simulation struct {
 	now     int64                       // start of the simulation
 	weights map[string]fairqueue.Weight // of queues
 	batch   int                         // number of the present batch of turns
-	tried   []*lane                     // the lanes of these turns
-	// moment counts the points in time that had turns. Jobs that are granted at one point arrive
-	// before the next. fullLanes are the lanes that can have no more jobs granted in this moment.
-	moment    int
-	fullLanes []*lane
 }
 
 // lane is a lane in a simulation.
@@ -42,8 +37,6 @@ type lane struct {
 	jobs, waiting, known int64
 
 	given      int64   // jobs of costs[0] that had their turns
-	granted    int64   // jobs that were granted in a moment
-	moment     int     // that moment
 	times      []int64 // start times of jobs
 	waits      []int64 // total time for which jobs waited for each meter
 	bottleneck int     // index of the meter with the longest wait
@@ -53,11 +46,10 @@ type lane struct {
 	slowest              int
 	ends                 int64 // start of its last job; far if unknown
 	estimated            bool  // some of its times are estimates
-	// next are the needs of its first job, as read in the batch readInBatch: Ready is the time at
-	// which a meter has the job's cost in addition to held, the permits that the core holds there.
-	next        []fairqueue.Need
-	held        []int64
-	readInBatch int
+	// next are the needs of its first job: Ready is the time at which a meter has the job's cost in
+	// addition to held, the permits that the core holds there.
+	next []fairqueue.Need
+	held []int64
 }
 
 // costs are the mean costs of consecutive jobs at each meter.
@@ -67,13 +59,13 @@ type costs struct {
 }
 
 // add adds jobs at the end of the lane.
-func (l *lane) add(jobs int64, of []float64) {
-	l.jobs += jobs
-	if last := len(l.costs) - 1; last >= 0 && slices.Equal(l.costs[last].of, of) {
-		l.costs[last].jobs += jobs
+func (l *lane) add(c costs) {
+	l.jobs += c.jobs
+	if last := len(l.costs) - 1; last >= 0 && slices.Equal(l.costs[last].of, c.of) {
+		l.costs[last].jobs += c.jobs
 		return
 	}
-	l.costs = append(l.costs, costs{jobs, of})
+	l.costs = append(l.costs, c)
 }
 
 // cost returns the cost of the first job at a meter: whole permits, whose mean is the mean cost.
@@ -82,16 +74,15 @@ func (l *lane) cost(meter int) int64 {
 	return int64(math.Floor((n+1)*mean+1e-9) - math.Floor(n*mean+1e-9))
 }
 
-// maxGranted returns the largest number of its jobs that may be granted in one moment. It is 0 if the
-// first job costs more than a meter can ever give. Redis refuses such a job in its turn.
-func (l *lane) maxGranted() int64 {
-	most := int64(math.MaxInt64)
+// isPossible reports whether the meters can ever give the permits of the first job. Redis refuses
+// another job in its turn.
+func (l *lane) isPossible() bool {
 	for i, m := range l.meters {
-		if m.Capacity > 0 {
-			most = min(most, m.Capacity/max(1, l.cost(i)))
+		if m.capacity > 0 && m.capacity < l.cost(i) {
+			return false
 		}
 	}
-	return most
+	return true
 }
 
 func newSimulation(now int64, opts Options) *simulation {
@@ -119,23 +110,13 @@ func (s *simulation) joinAll() {
 	}
 	for _, g := range s.opts.pending {
 		l := s.lane(g.lane)
-		l.add(g.jobs, g.costs)
+		l.add(g.costs)
 		l.known = l.jobs
 		s.Pending += int(g.jobs)
 	}
 	for _, g := range s.opts.planned {
-		s.lane(g.lane).add(g.jobs, g.costs)
+		s.lane(g.lane).add(g.costs)
 	}
-}
-
-// unusedMeter returns a meter that Redis does not have.
-func (s *simulation) unusedMeter(n throttle.Need) *simMeter {
-	for _, l := range s.opts.Limits {
-		if l.Name == n.Limit {
-			return newMeter(unusedMeter(l, n.Key), s.now, s.meanDuration(n))
-		}
-	}
-	return &simMeter{Need: n}
 }
 
 // meanDuration returns the mean duration of the jobs that need a meter, 0 if it is unknown.
@@ -199,11 +180,7 @@ func (s *simulation) run(steps int) {
 	}
 	now, results := s.now, make([]fairqueue.Result, 0, 64)
 	for ; steps > 0; steps-- { // a turn costs a step, and a round without turns, too
-		next := core.Next(now)
-		if next > now && s.arrive(core, now) {
-			next = core.Next(now)
-		}
-		if now = next; now >= far {
+		if now = core.Next(now); now >= far {
 			break
 		}
 		s.batch++
@@ -220,35 +197,16 @@ func (s *simulation) run(steps int) {
 	}
 }
 
-// arrive ends a moment: all granted jobs have arrived, so lanes that were full can have turns again.
-// It reports whether there were any.
-func (s *simulation) arrive(core *fairqueue.Core, now int64) bool {
-	s.moment++
-	for _, l := range s.fullLanes {
-		core.Expired(now, l.name, 0, nil, len(l.costs) > 0)
-	}
-	full := len(s.fullLanes) > 0
-	s.fullLanes = s.fullLanes[:0]
-	return full
-}
-
 // grant returns what Redis would reply to a batch of turns: their outcomes, and then the next needs of
 // their lanes.
 func (s *simulation) grant(now int64, batch []fairqueue.Turn, results []fairqueue.Result) []fairqueue.Result {
-	s.tried = s.tried[:0]
 	for _, t := range batch {
-		l := s.lanes[t.Lane]
-		s.tried, results = append(s.tried, l), append(results, s.try(now, l, t.Held))
+		results = append(results, s.try(now, s.lanes[t.Lane], t.Held))
 	}
-	for i, l := range s.tried {
-		if results[i].Outcome == fairqueue.Skipped || len(l.costs) == 0 {
-			continue
+	for i, t := range batch {
+		if l := s.lanes[t.Lane]; len(l.costs) > 0 {
+			results[i].Next = l.readNeeds(now)
 		}
-		if l.readInBatch != s.batch {
-			l.readInBatch = s.batch
-			l.readNeeds(now)
-		}
-		results[i].Next = l.next
 	}
 	return results
 }
@@ -260,17 +218,9 @@ func (s *simulation) try(now int64, l *lane, held []int64) fairqueue.Result {
 	if len(l.costs) == 0 { // an earlier turn of the batch was for the last job
 		return fairqueue.Result{Outcome: fairqueue.Empty}
 	}
-	if l.moment != s.moment {
-		l.moment, l.granted = s.moment, 0
-	}
-	l.held = held
-	if most := l.maxGranted(); most > 0 {
-		if l.granted >= most {
-			s.fullLanes = append(s.fullLanes, l)
-			return fairqueue.Result{Outcome: fairqueue.Full}
-		}
+	if l.held = held; l.isPossible() {
 		for i, m := range l.meters {
-			if m.ReadyAt(now, l.held[i]+l.cost(i)) > now {
+			if m.ReadyAt(now, held[i]+l.cost(i)) > now {
 				for _, m := range l.meters {
 					m.refusedIn = s.batch
 				}
@@ -278,11 +228,12 @@ func (s *simulation) try(now int64, l *lane, held []int64) fairqueue.Result {
 			}
 		}
 		for i, m := range l.meters {
-			m.Take(now, l.cost(i))
+			if k := l.cost(i); k > 0 && m.Meter != nil {
+				m.Take(now, k)
+			}
 			l.estimated = l.estimated || m.isEstimate()
 		}
 	}
-	l.granted++
 	l.start(now)
 	return fairqueue.Result{Outcome: fairqueue.Granted, At: now, Until: now + 1}
 }
@@ -290,7 +241,7 @@ func (s *simulation) try(now int64, l *lane, held []int64) fairqueue.Result {
 // readNeeds returns what the lane's first job needs now. A job that has just become the first waits
 // for the meter that is ready last.
 func (l *lane) readNeeds(now int64) []fairqueue.Need {
-	isPossible := l.maxGranted() > 0
+	isPossible := l.isPossible()
 	for i, m := range l.meters {
 		n := fairqueue.Need{Cost: l.cost(i), Ready: now, Known: true, Refill: 1, PerRefill: 1}
 		if isPossible {

@@ -156,7 +156,7 @@ func (q *Queues) AddEstimates(ctx context.Context, jobs []Job) error {
 		part := q.Sharded.Part(job.Queue)
 		if forecasts[part] == nil {
 			var err error
-			if forecasts[part], err = q.In(part).Forecast(ctx, forecast.Options{Lane: job.Position.Lane.Name}); err != nil {
+			if forecasts[part], err = q.In(part).Forecast(ctx, forecast.Options{}); err != nil {
 				return err
 			}
 		}
@@ -207,22 +207,23 @@ func (f Filter) matchesInfo(job *asynq.TaskInfo) bool {
 		strings.Contains(string(job.Payload), f.Payload) && strings.Contains(job.LastErr, f.Error)
 }
 
-// matchesState reports whether jobs in any of the states can match.
-func (f Filter) matchesState(states ...string) bool {
-	return slices.ContainsFunc(states, func(state string) bool {
-		return (len(f.States) == 0 || slices.Contains(f.States, state)) && (f.Limit+f.Key == "" || state == Waiting || state == Granted)
-	})
-}
-
 // Matches reports whether the filter selects a job. A filter with a queue also selects the jobs of
 // the queue's shards.
 func (f Filter) Matches(job Job) bool {
-	switch {
-	case !f.matchesInfo(job.TaskInfo), !f.matchesState(job.State),
-		f.Queue != "" && job.Queue != f.Queue && !strings.HasPrefix(job.Queue, f.Queue+"."),
-		f.OlderThan != 0 && (job.Since.IsZero() || time.Since(job.Since) <= f.OlderThan):
-		return false
-	case f.Limit+f.Key == "":
+	return f.matchesInfo(job.TaskInfo) && f.matchesState(job.State) && (f.Queue == "" || job.Queue == f.Queue || strings.HasPrefix(job.Queue, f.Queue+".")) && f.matchesMeter(job) &&
+		(f.OlderThan == 0 || !job.Since.IsZero() && time.Since(job.Since) > f.OlderThan)
+}
+
+// matchesState reports whether jobs in any of the states can match.
+func (f Filter) matchesState(states ...string) bool {
+	return slices.ContainsFunc(states, func(state string) bool {
+		return (len(f.States) == 0 || slices.Contains(f.States, state)) &&
+			(f.Limit == "" && f.Key == "" || state == Waiting || state == Granted)
+	})
+}
+
+func (f Filter) matchesMeter(job Job) bool {
+	if f.Limit == "" && f.Key == "" {
 		return true
 	}
 	return job.Position != nil && slices.ContainsFunc(job.Position.Lane.Meters, func(meter string) bool {
@@ -237,18 +238,21 @@ const pageSize = 100
 // taskSet is one of asynq's lists and sets of jobs.
 type taskSet struct {
 	name        string
-	list        func(i *asynq.Inspector, queue string, opts ...asynq.ListOption) ([]*asynq.TaskInfo, error)
+	list        func(queue string, opts ...asynq.ListOption) ([]*asynq.TaskInfo, error)
 	states      []string // of its jobs
 	newestFirst bool     // List returns the newest jobs first; asynq lists them last
 }
 
-var taskSets = []taskSet{
-	{"active", (*asynq.Inspector).ListActiveTasks, []string{"active"}, false},
-	{"pending", (*asynq.Inspector).ListPendingTasks, []string{"pending", Waiting, Granted}, false},
-	{"retry", (*asynq.Inspector).ListRetryTasks, []string{"retry", Waiting, Granted}, false},
-	{"scheduled", (*asynq.Inspector).ListScheduledTasks, []string{"scheduled"}, false},
-	{"archived", (*asynq.Inspector).ListArchivedTasks, []string{"archived"}, true},
-	{"completed", (*asynq.Inspector).ListCompletedTasks, []string{"completed"}, true},
+func (q *Queues) taskSets() []taskSet {
+	i := q.Inspector
+	return []taskSet{
+		{"active", i.ListActiveTasks, []string{"active"}, false},
+		{"pending", i.ListPendingTasks, []string{"pending", Waiting, Granted}, false},
+		{"retry", i.ListRetryTasks, []string{"retry", Waiting, Granted}, false},
+		{"scheduled", i.ListScheduledTasks, []string{"scheduled"}, false},
+		{"archived", i.ListArchivedTasks, []string{"archived"}, true},
+		{"completed", i.ListCompletedTasks, []string{"completed"}, true},
+	}
 }
 
 // Cursor is a position in the list of all jobs. The zero value is the beginning.
@@ -267,12 +271,12 @@ func (c Cursor) String() string {
 
 // ParseCursor parses the text of a cursor. An invalid text is the beginning.
 func ParseCursor(text string) Cursor {
-	number, rest, _ := strings.Cut(text, " ")
-	set, queue, _ := strings.Cut(rest, " ")
-	if page, err := strconv.ParseUint(number, 10, 20); err == nil && queue != "" {
-		return Cursor{queue, set, int(page)}
+	parts := strings.SplitN(text, " ", 3)
+	page, err := strconv.Atoi(parts[0])
+	if err != nil || page < 0 || page > 1_000_000 || len(parts) < 3 || parts[2] == "" {
+		return Cursor{}
 	}
-	return Cursor{}
+	return Cursor{queue: parts[2], set: parts[1], page: page}
 }
 
 // List returns the jobs of a filter, queue by queue and set by set. Archived and completed jobs start
@@ -326,7 +330,7 @@ func (q *Queues) pages(ctx context.Context, f Filter, from Cursor, size int) ite
 			return
 		}
 		for _, name := range names {
-			for _, set := range taskSets {
+			for _, set := range q.taskSets() {
 				at := Cursor{queue: name, set: set.name}
 				if from != (Cursor{}) {
 					if name != from.queue || set.name != from.set {
@@ -358,7 +362,7 @@ func (q *Queues) readPage(ctx context.Context, f Filter, set taskSet, at Cursor,
 			return page{}, err
 		}
 	}
-	infos, err := set.list(q.Inspector, at.queue, asynq.Page(number), asynq.PageSize(size))
+	infos, err := set.list(at.queue, asynq.Page(number), asynq.PageSize(size))
 	if isGone(err) {
 		return page{}, nil
 	}

@@ -148,7 +148,7 @@ func TestMistakes(t *testing.T) {
 		{"backlog --against=sidekiq", "--against sidekiq: want some of wiki, bullmq"},
 		{"backlog --jobs=1 --rate=0", "--jobs 1: want 2 or more\n--rate 0: want 1 or more"},
 		{"backlog --hosts=3 --against=bullmq --jobs=2", "bullmq: --against bullmq: it has one limit a queue, so not with --hosts; nor is it measured with --arrive"},
-		{"shards --rate=1", "--jobs, --rate, --capacity: want 16 or more, as there are shards; --concurrency: want 1 or more"},
+		{"shards --rate=1", "--jobs, --rate, --capacity: want 48 or more, some for each shard of each master; --concurrency: want 1 or more"},
 		{"overhead --pairs=0", "--jobs, --concurrency, --pairs: want 1 or more"},
 		{"limiter --pairs=0", "--seconds, --pairs, --goroutines, --hammer: want more than 0"},
 	}

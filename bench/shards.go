@@ -17,7 +17,7 @@ import (
 )
 
 type shardsCommand struct {
-	Jobs        int  `default:"8000" help:"How many jobs, as many for each shard."`
+	Jobs        int  `default:"8000" help:"How many jobs of a case at this rate, as many for each shard."`
 	Rate        int  `default:"800" help:"Permits a second of the limit that all share."`
 	Capacity    int  `default:"800" help:"Permits of it that can be taken at once."`
 	Concurrency int  `default:"32" help:"Jobs that the worker runs at once."`
@@ -33,14 +33,15 @@ type shardsRow struct {
 	CPU       float64 `json:"redis_cpu_ms_per_job" table:"CPU ms/job,3"`
 	Node      float64 `json:"busiest_node_share" table:"busiest master,%"`
 	PerCore   float64 `json:"jobs_per_s_and_core" table:"jobs/s and core,0"`
-	Ratio     float64 `json:"ratio" table:"ratio,2"` // to one Redis without shards, at the rate of a shard
+	Ratio     float64 `json:"ratio" table:"ratio,2"` // to one Redis without shards that has as many jobs a second as a master
 }
 
-// Run measures the backlog with 1, 4 and 16 shards, on one Redis and on a cluster. A job costs less the
-// more of them a scope has a second, so the ratio is to one Redis without shards at the rate of a shard.
+// Run measures backlogs with and without shards, on one Redis and on a cluster. A job costs less the
+// more of them a Redis has a second, so each case is compared with one Redis without shards at the
+// rate of a master. In the last two cases the worker has as many jobs as it can run on two cores.
 func (c *shardsCommand) Run(b *bench) error {
-	if c.Jobs < 16 || c.Rate < 16 || c.Capacity < 16 || c.Concurrency < 1 {
-		return errors.New("--jobs, --rate, --capacity: want 16 or more, as there are shards; --concurrency: want 1 or more")
+	if c.Jobs < 48 || c.Rate < 48 || c.Capacity < 48 || c.Concurrency < 1 {
+		return errors.New("--jobs, --rate, --capacity: want 48 or more, some for each shard of each master; --concurrency: want 1 or more")
 	}
 	nodes := &nodes{}
 	defer nodes.close()
@@ -50,21 +51,26 @@ func (c *shardsCommand) Run(b *bench) error {
 	rdb := redis.NewClusterClient(options)
 	defer rdb.Close()
 	var rows []shardsRow
-	for _, shards := range []int{1, 4, 16} {
-		part := shardsCommand{Jobs: c.Jobs / shards, Rate: c.Rate / shards, Capacity: c.Capacity / shards, Concurrency: c.Concurrency}
-		alone, err := part.measure(b, b.rdb, []*redistest.Server{b.server}, 1)
+	alone := map[int]float64{} // jobs a second and core of one Redis without shards, by rate
+	for _, k := range []struct{ times, of, masters, shards int }{
+		{1, 16, 1, 1}, {1, 3, 1, 1}, {1, 2, 1, 1}, {1, 1, 1, 1},
+		{1, 1, 1, 4}, {1, 1, 1, 16}, {1, 1, 3, 16}, {3, 2, 3, 4}, {3, 2, 3, 16},
+	} {
+		part := shardsCommand{Jobs: c.Jobs * k.times / k.of, Rate: c.Rate * k.times / k.of, Capacity: c.Capacity * k.times / k.of, Concurrency: c.Concurrency}
+		client, servers := redis.UniversalClient(b.rdb), []*redistest.Server{b.server}
+		if k.masters > 1 {
+			client, servers = rdb, cluster.Nodes
+		}
+		row, err := part.measure(b, client, servers, k.shards)
 		if err != nil {
 			return err
 		}
-		one, err1 := c.measure(b, b.rdb, []*redistest.Server{b.server}, shards)
-		three, err2 := c.measure(b, rdb, cluster.Nodes, shards)
-		if err := errors.Join(err1, err2); err != nil {
-			return err
+		rate := part.Rate / k.masters
+		if k.shards == 1 {
+			alone[rate] = row.PerCore
 		}
-		for _, row := range []shardsRow{alone, one, three} {
-			row.Ratio = row.PerCore / alone.PerCore
-			rows = append(rows, row)
-		}
+		row.Ratio = row.PerCore / alone[rate]
+		rows = append(rows, row)
 	}
 	return printRows(b, c.JSON, rows)
 }

@@ -77,12 +77,8 @@ func (k keyView) String() string {
 	return text
 }
 
-// readLimits returns the views of limits.
-func readLimits(ctx context.Context, q *inspect.Queues, limits ...throttle.Limit) ([]limitView, error) {
-	status, err := q.Status(ctx, false)
-	if err != nil {
-		return nil, err
-	}
+// limitViews returns the views of limits.
+func limitViews(status *inspect.Status, limits ...inspect.Definition) []limitView {
 	views := make([]limitView, len(limits))
 	for i, l := range limits {
 		v := limitView{Name: l.Name, Definition: l.String(), Paused: l.Paused}
@@ -101,24 +97,21 @@ func readLimits(ctx context.Context, q *inspect.Queues, limits ...throttle.Limit
 			v.PermitsWanted += d.Permits
 		}
 		v.ETA = (*cli.ETA)(last)
-		blocks, keys, err := q.ReadKeys(ctx, l)
-		if err != nil {
-			return nil, err
-		}
-		for _, b := range blocks {
+		for _, b := range l.Blocks {
 			v.Blocked = append(v.Blocked, keyView{Key: b.Key, Until: b.Until})
 		}
-		for _, k := range keys {
+		for _, k := range l.Keys {
 			v.Overrides = append(v.Overrides, keyView{Key: k.Key, Text: k.String()})
 		}
-		v.blocked, v.overrides = len(blocks), len(keys)
+		v.blocked, v.overrides = len(l.Blocks), len(l.Keys)
 		views[i] = v
 	}
-	return views, nil
+	return views
 }
 
 type limitsList struct {
-	JSON bool `help:"Print a JSON array."`
+	Shards bool `help:"Show the part of each shard of a queue."`
+	JSON   bool `help:"Print a JSON array."`
 }
 
 func (limitsList) Help() string {
@@ -128,16 +121,16 @@ func (limitsList) Help() string {
 }
 
 func (c *limitsList) Run(ctx context.Context, q *inspect.Queues, stdio cli.IO) error {
-	limits, err := q.Limits(ctx)
+	limits, err := q.Definitions(ctx, c.Shards)
 	if err != nil {
 		return err
 	}
-	rows, err := readLimits(ctx, q, limits...)
+	status, err := q.Status(ctx, c.Shards)
 	if err != nil {
 		return err
 	}
 	const none = `there are no limits yet: "worker run" defines those of its config, "worker limits set" creates one`
-	return cli.List(stdio.Out, c.JSON, rows, none, "NAME", "DEFINITION", "KEYS", "PERMITS WANTED", "ETA", "BLOCKED", "OVERRIDES")
+	return cli.List(stdio.Out, c.JSON, limitViews(status, limits...), none, "NAME", "DEFINITION", "KEYS", "PERMITS WANTED", "ETA", "BLOCKED", "OVERRIDES")
 }
 
 type limitsShow struct {
@@ -146,15 +139,15 @@ type limitsShow struct {
 }
 
 func (c *limitsShow) Run(ctx context.Context, q *inspect.Queues, stdio cli.IO) error {
-	limit, err := q.ReadLimit(ctx, c.Name)
+	limit, err := q.Definition(ctx, c.Name)
 	if err != nil {
 		return err
 	}
-	views, err := readLimits(ctx, q, limit)
+	status, err := q.Status(ctx, false)
 	if err != nil {
 		return err
 	}
-	return cli.Print(stdio.Out, c.JSON, views[0])
+	return cli.Print(stdio.Out, c.JSON, limitViews(status, limit)[0])
 }
 
 type limitsPeek struct {
@@ -174,11 +167,7 @@ func (c *limitsPeek) Run(ctx context.Context, conn *connection, q *inspect.Queue
 	if d.Outcome == throttle.NoLimit {
 		return errors.New(d.String())
 	}
-	limit, err := q.ReadLimit(ctx, c.Name)
-	if err != nil {
-		return err
-	}
-	blocks, _, err := q.ReadKeys(ctx, limit)
+	limit, err := q.Definition(ctx, c.Name)
 	if err != nil {
 		return err
 	}
@@ -192,7 +181,7 @@ func (c *limitsPeek) Run(ctx context.Context, conn *connection, q *inspect.Queue
 		Paused       bool        `json:"paused,omitempty"`
 		BlockedUntil time.Time   `json:"blocked_until,omitzero"`
 	}{c.Name, key, d.Remaining, d.Capacity, cli.Seconds(d.RetryAfter), cli.Seconds(d.ResetAfter), limit.Paused, time.Time{}}
-	for _, b := range blocks {
+	for _, b := range limit.Blocks {
 		if b.Key == key {
 			view.BlockedUntil = b.Until
 		}

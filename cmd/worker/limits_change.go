@@ -44,7 +44,7 @@ type limitsDelete struct {
 }
 
 func (c *limitsDelete) Run(ctx context.Context, q *inspect.Queues, stdio cli.IO) error {
-	n, err := q.CountWaiting(ctx, c.Name, func(shard.Shard) int { return 0 }, nil)
+	n, err := q.CountWaiting(ctx, c.Name, func(shard.Shard) int { return 0 })
 	if err == nil && n > 0 && !c.Yes {
 		err = cli.Usagef("limit %s has %s waiting, which are then archived, or on_no_limit applies; add --yes to confirm", c.Name, display.Count(n, "job"))
 	}
@@ -143,11 +143,12 @@ func (c *limitsSet) Run(ctx context.Context, conn *connection, q *inspect.Queues
 	case c.Key != nil:
 		return c.setKey(ctx, conn.conf, q, stdio)
 	}
-	was, err := q.ReadLimit(ctx, c.Name)
+	before, err := q.Definition(ctx, c.Name)
 	isNew := errors.Is(err, throttle.ErrNoLimit)
 	if err != nil && !isNew {
 		return err
 	}
+	was := before.Limit
 	was.Name = c.Name
 	limit := c.change(was)
 	if isNew && (limit.Kind == "" || limit.Rate == throttle.Rate{} && limit.Capacity == 0) {

@@ -83,11 +83,11 @@ func (p *Page) blockUntil(ctx context.Context, f url.Values, until time.Time) er
 
 // changeLimit sets the rate and the capacity. It fails if the change would archive waiting jobs.
 func changeLimit(ctx context.Context, p *Page, f url.Values) error {
-	old, err := p.queues.ReadLimit(ctx, f.Get("limit"))
+	old, err := p.queues.Definition(ctx, f.Get("limit"))
 	if err != nil {
 		return err
 	}
-	l := old
+	l := old.Limit
 	if text := f.Get("rate"); f.Has("rate") {
 		if l.Rate, err = throttle.ParseRate(strings.TrimSpace(text)); err != nil {
 			return err
@@ -98,7 +98,7 @@ func changeLimit(ctx context.Context, p *Page, f url.Values) error {
 			return &throttle.FieldError{Field: "capacity", Value: strconv.Quote(text), Want: "want a whole number"}
 		}
 	}
-	impact, err := p.queues.LimitChangeImpact(ctx, old, l)
+	impact, err := p.queues.LimitChangeImpact(ctx, old.Limit, l)
 	if err == nil && impact != "" {
 		err = fmt.Errorf("%s: use \"worker limits set %s --yes\" to make this change", impact, l.Name)
 	}

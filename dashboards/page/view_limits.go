@@ -77,12 +77,19 @@ func loadOpenLimit(ctx context.Context, p *Page, s *snapshot, row *limitRow, at 
 	}
 	page := pageNumber(at)
 	o.Pages = newPages(at, page, keysPage, len(keys))
-	for _, key := range pageOf(keys, page, keysPage) {
-		m, state, err := p.queues.ReadMeter(ctx, row.Name, key)
-		if err != nil {
-			return nil, err
+	meters, err := p.queues.Meters(ctx, row.Name, pageOf(keys, page, keysPage))
+	if err != nil {
+		return nil, err
+	}
+	definition, err := p.queues.Definition(ctx, row.Name)
+	if err != nil {
+		return nil, err
+	}
+	for _, m := range meters {
+		k := keyRow{Meter: m, ETA: s.KeyETA(row.Name, m.Key)}
+		if i := slices.IndexFunc(definition.Keys, func(k throttle.KeyState) bool { return k.Key == m.Key }); i >= 0 {
+			k.Own = definition.Keys[i].String()
 		}
-		k := keyRow{Meter: m, Own: state.String(), ETA: s.KeyETA(row.Name, key)}
 		if i := slices.IndexFunc(row.Blocks, func(b throttle.Blocked) bool { return b.Key == m.Key }); i >= 0 {
 			k.Blocked, k.By = &row.Blocks[i], by(s.lastChange("blocked", row.Name, m.Key))
 		}

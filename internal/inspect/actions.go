@@ -200,19 +200,22 @@ func (q *Queues) applyTo(ctx context.Context, a *Action, f Filter, id throttle.J
 // next. It is empty if there are none, or if SetLimit would reject the change. The number is an upper
 // bound: it includes jobs of all apps, and jobs of keys that have their own capacity.
 func (q *Queues) LimitChangeImpact(ctx context.Context, old, next throttle.Limit) (string, error) {
-	parts, err := q.partsOf(next)
-	if err != nil || next.Validate() != nil {
-		return "", nil
+	parts := map[shard.Shard]throttle.Limit{}
+	for _, part := range q.Sharded.Places(next.Name, nil) {
+		var err error
+		if parts[part], err = q.partIn(part, next); err != nil || next.Validate() != nil {
+			return "", nil
+		}
 	}
 	if old.Kind == "" || next.MaxCost() < old.MaxCost() {
-		n, err := q.CountWaiting(ctx, next.Name, func(part shard.Shard) int { return parts[part].MaxCost() + 1 }, nil)
+		n, err := q.CountWaiting(ctx, next.Name, func(part shard.Shard) int { return parts[part].MaxCost() + 1 })
 		return tooCostly(next.Name, n, next.MaxCost()), err
 	}
 	wasAllowed := func(app string) bool { return !slices.Contains(next.Apps, app) }
 	if len(next.Apps) == 0 || len(old.Apps) > 0 && !slices.ContainsFunc(old.Apps, wasAllowed) {
 		return "", nil
 	}
-	n, err := q.CountWaiting(ctx, next.Name, func(shard.Shard) int { return 0 }, nil)
+	n, err := q.CountWaiting(ctx, next.Name, func(shard.Shard) int { return 0 })
 	if err != nil || n == 0 {
 		return "", err
 	}

@@ -197,7 +197,7 @@ func (f Filter) Validate(ctx context.Context, q *Queues) error {
 	if f.Limit == "" {
 		return nil
 	}
-	_, err := q.ReadLimit(ctx, f.Limit)
+	_, err := q.Definition(ctx, f.Limit)
 	return err
 }
 

@@ -3,10 +3,12 @@ package inspect
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/headgate/headgate/internal/shard"
 	"github.com/headgate/headgate/internal/waitdb"
@@ -58,54 +60,105 @@ func (q *Queues) Scopes() (all []*Queues) {
 	return all
 }
 
+// places returns the queues and the limiter of each scope that counts a key of a limit. A nil key
+// stands for all keys.
+func (q *Queues) places(limit string, key *string) (all []*Queues) {
+	for _, part := range q.Sharded.Places(limit, key) {
+		all = append(all, q.In(part))
+	}
+	return all
+}
+
 // EachPlace calls do with each limiter that counts a key of a limit, until the first error. A nil key
 // stands for all keys.
 func (q *Queues) EachPlace(limit string, key *string, do func(l *waitdb.DB, part shard.Shard) error) error {
-	for _, part := range q.Sharded.Places(limit, key) {
-		if err := do(q.In(part).Limiter, part); err != nil {
+	for _, in := range q.places(limit, key) {
+		if err := do(in.Limiter, *in.part); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// ReadLimit reads a limit. A divided limit is the sum of its parts.
-func (q *Queues) ReadLimit(ctx context.Context, name string) (throttle.Limit, error) {
-	var parts []throttle.Limit
-	err := q.EachPlace(name, nil, func(l *waitdb.DB, _ shard.Shard) error {
-		part, _, err := l.Internals().Key(ctx, name, "")
-		parts = append(parts, part)
-		return err
-	})
-	if err != nil {
-		return throttle.Limit{}, err
+// readAll reads from several scopes at the same time, and returns the results in their order.
+func readAll[T any](ctx context.Context, scopes []*Queues, read func(context.Context, *Queues) (T, error)) ([]T, error) {
+	results := make([]T, len(scopes))
+	all, ctx := errgroup.WithContext(ctx)
+	all.SetLimit(16)
+	for i, in := range scopes {
+		all.Go(func() (err error) {
+			results[i], err = read(ctx, in)
+			return err
+		})
 	}
-	return q.Sharded.Join(name, parts), nil
+	return results, all.Wait()
 }
 
-// ReadKeys reads the blocked keys of a limit, and the keys with an override. If a limit is divided,
-// an override is the sum of the shards' overrides.
-func (q *Queues) ReadKeys(ctx context.Context, limit throttle.Limit) (blocks []throttle.Blocked, keys []throttle.KeyState, err error) {
-	parts := map[string][]throttle.Limit{} // the overrides, as limits
-	err = q.EachPlace(limit.Name, nil, func(l *waitdb.DB, _ shard.Shard) error {
-		some, err := l.Blocks(ctx, limit.Name)
-		if err != nil {
-			return err
-		}
-		blocks = joinBlocks(blocks, some)
-		states, err := l.Keys(ctx, limit.Name)
-		for _, k := range states {
-			if parts[k.Key] = append(parts[k.Key], throttle.Limit{Kind: limit.Kind, Rate: k.Rate, Capacity: k.Capacity}); len(parts[k.Key]) == 1 {
-				keys = append(keys, k)
-			}
-		}
-		return err
-	})
-	for i := range keys {
-		whole := q.Sharded.Join(limit.Name, parts[keys[i].Key])
-		keys[i].Rate, keys[i].Capacity = whole.Rate, whole.Capacity
+// Definition is a limit as Redis has it, with its blocked keys and the keys that differ from it.
+type Definition struct {
+	throttle.Limit
+	Blocks []throttle.Blocked
+	Keys   []throttle.KeyState
+}
+
+// Definition reads a limit. A divided limit is the sum of its parts.
+func (q *Queues) Definition(ctx context.Context, name string) (Definition, error) {
+	all, err := q.Definitions(ctx, false)
+	if i := slices.IndexFunc(all, func(d Definition) bool { return d.Name == name }); i >= 0 {
+		return all[i], err
 	}
-	return blocks, keys, err
+	return Definition{}, cmp.Or(err, fmt.Errorf("%w: %s", throttle.ErrNoLimit, name))
+}
+
+// Definitions reads all limits, by name. The parts of a divided limit count together, unless byShard
+// is set.
+func (q *Queues) Definitions(ctx context.Context, byShard bool) ([]Definition, error) {
+	scopes := q.Scopes()
+	read, err := readAll(ctx, scopes, func(ctx context.Context, in *Queues) (own []Definition, err error) {
+		limits, err := in.Limiter.Limits(ctx)
+		for _, l := range limits {
+			blocks, err1 := in.Limiter.Blocks(ctx, l.Name)
+			keys, err2 := in.Limiter.Keys(ctx, l.Name)
+			own, err = append(own, Definition{l, blocks, keys}), cmp.Or(err, err1, err2)
+		}
+		return own, err
+	})
+	parts := map[string][]Definition{}
+	for i, own := range read {
+		for _, d := range own {
+			name := scopes[i].shown(d.Name, byShard)
+			parts[name] = append(parts[name], d)
+		}
+	}
+	all := make([]Definition, 0, len(parts))
+	for _, name := range slices.Sorted(maps.Keys(parts)) {
+		d := q.joinDefinitions(parts[name])
+		d.Name = name
+		all = append(all, d)
+	}
+	return all, err
+}
+
+// joinDefinitions adds up the parts of a limit.
+func (q *Queues) joinDefinitions(parts []Definition) (sum Definition) {
+	var limits []throttle.Limit
+	overrides := map[string][]throttle.Limit{} // by key, as limits
+	for _, d := range parts {
+		limits = append(limits, d.Limit)
+		sum.Blocks = joinBlocks(sum.Blocks, d.Blocks)
+		for _, k := range d.Keys {
+			if len(overrides[k.Key]) == 0 {
+				sum.Keys = append(sum.Keys, k)
+			}
+			overrides[k.Key] = append(overrides[k.Key], throttle.Limit{Kind: d.Kind, Rate: k.Rate, Capacity: k.Capacity})
+		}
+	}
+	sum.Limit = q.Sharded.Join(parts[0].Name, limits)
+	for i, k := range sum.Keys {
+		o := q.Sharded.Join(parts[0].Name, overrides[k.Key])
+		sum.Keys[i].Rate, sum.Keys[i].Capacity = o.Rate, o.Capacity
+	}
+	return sum
 }
 
 // joinBlocks adds the blocks of another shard. The later end of a key's blocks counts.
@@ -120,27 +173,22 @@ func joinBlocks(blocks, some []throttle.Blocked) []throttle.Blocked {
 	return blocks
 }
 
-// ReadMeter reads the meter of a key, and how the key differs from its limit. For a divided limit both
-// are sums over the shards.
-func (q *Queues) ReadMeter(ctx context.Context, limit, key string) (sum waitdb.Meter, own throttle.KeyState, err error) {
-	var meters []waitdb.Meter
-	var parts []throttle.Limit
-	err = q.EachPlace(limit, &key, func(l *waitdb.DB, _ shard.Shard) error {
-		some, err := l.Meters(ctx, false, throttle.Need{Limit: limit, Key: key})
-		if err != nil {
-			return err
+// Meters reads the meters of keys of a limit, in the order of the keys.
+func (q *Queues) Meters(ctx context.Context, limit string, keys []string) (meters []waitdb.Meter, err error) {
+	read, err := readAll(ctx, q.places(limit, nil), func(ctx context.Context, in *Queues) ([]waitdb.Meter, error) {
+		var needs []throttle.Need
+		for _, key := range keys {
+			if slices.Contains(q.Sharded.Places(limit, &key), *in.part) {
+				needs = append(needs, throttle.Need{Limit: limit, Key: key})
+			}
 		}
-		of, state, err := l.Internals().Key(ctx, limit, key)
-		meters, own = joinMeters(meters, some), state
-		parts = append(parts, throttle.Limit{Kind: of.Kind, Rate: state.Rate, Capacity: state.Capacity})
-		return err
+		return ReadMeters(ctx, in.Limiter, needs)
 	})
-	if err != nil {
-		return sum, own, err
+	for _, some := range read {
+		meters = joinMeters(meters, some)
 	}
-	whole := q.Sharded.Join(limit, parts)
-	own.Rate, own.Capacity = whole.Rate, whole.Capacity
-	return meters[0], own, nil
+	slices.SortFunc(meters, func(a, b waitdb.Meter) int { return slices.Index(keys, a.Key) - slices.Index(keys, b.Key) })
+	return meters, err
 }
 
 // joinMeters adds the meters of another shard to those of the same keys.
@@ -164,98 +212,66 @@ func joinMeters(meters, some []waitdb.Meter) []waitdb.Meter {
 
 // Peek returns what a key of a limit has left, without taking any. For a divided limit it is the sum
 // over the shards.
-func (q *Queues) Peek(ctx context.Context, limit, key string) (sum throttle.Decision, err error) {
-	first := true
-	err = q.EachPlace(limit, &key, func(l *waitdb.DB, _ shard.Shard) error {
-		d, err := l.AllowN(ctx, limit, key, 0)
-		if first {
-			sum, first = d, false
-			return err
-		}
+func (q *Queues) Peek(ctx context.Context, limit, key string) (throttle.Decision, error) {
+	parts, err := readAll(ctx, q.places(limit, &key), func(ctx context.Context, in *Queues) (throttle.Decision, error) {
+		return in.Limiter.AllowN(ctx, limit, key, 0)
+	})
+	sum := parts[0]
+	for _, d := range parts[1:] {
 		sum.Remaining += d.Remaining
 		sum.Capacity += d.Capacity
 		sum.RetryAfter, sum.ResetAfter = min(sum.RetryAfter, d.RetryAfter), max(sum.ResetAfter, d.ResetAfter)
-		return err
-	})
+	}
 	return sum, err
 }
 
-// SetLimit changes or creates a limit. Each shard gets its part of a divided limit.
-func (q *Queues) SetLimit(ctx context.Context, limit throttle.Limit) error {
-	parts, err := q.partsOf(limit)
+// partIn returns a shard's part of a limit.
+func (q *Queues) partIn(part shard.Shard, limit throttle.Limit) (throttle.Limit, error) {
+	own, err := q.Sharded.LimitsIn(part, []throttle.Limit{limit})
 	if err != nil {
-		return err
+		return limit, err
 	}
-	return q.EachPlace(limit.Name, nil, func(l *waitdb.DB, part shard.Shard) error { return l.Set(ctx, parts[part]) })
+	return own[0], nil
+}
+
+// SetLimit changes or creates a limit. Each shard gets its part of a divided limit. If the limit
+// cannot be divided, no shard is changed.
+func (q *Queues) SetLimit(ctx context.Context, limit throttle.Limit) error {
+	return q.EachPlace(limit.Name, nil, func(l *waitdb.DB, part shard.Shard) error {
+		own, err := q.partIn(part, limit)
+		if err != nil {
+			return err
+		}
+		return l.Set(ctx, own)
+	})
 }
 
 // SetKey overrides a key of a limit. Each shard gets its part for a divided limit.
 func (q *Queues) SetKey(ctx context.Context, limit, key string, o throttle.Override) error {
-	set := func(do func(l *waitdb.DB, part throttle.Override) error) error {
-		return q.EachPlace(limit, &key, func(l *waitdb.DB, part shard.Shard) error {
-			own := o
-			if _, divided := q.Sharded.Home(limit); divided {
-				is, _, err := l.Internals().Key(ctx, limit, "")
-				if err == nil {
-					own, err = part.DivideOverride(is.Kind, o)
-				}
-				if err != nil {
-					return err
-				}
-			}
-			return do(l, own)
-		})
-	}
-	if err := set(func(*waitdb.DB, throttle.Override) error { return nil }); err != nil { // checks all parts before it changes any
-		return err
-	}
-	return set(func(l *waitdb.DB, own throttle.Override) error { return l.SetKey(ctx, limit, key, own) })
-}
-
-// partsOf returns the part of a limit for each shard that counts it.
-func (q *Queues) partsOf(limit throttle.Limit) (map[shard.Shard]throttle.Limit, error) {
-	parts := map[shard.Shard]throttle.Limit{}
-	_, divided := q.Sharded.Home(limit.Name)
-	for _, part := range q.Sharded.Places(limit.Name, nil) {
-		parts[part] = limit
+	_, divided := q.Sharded.Home(limit)
+	return q.EachPlace(limit, &key, func(l *waitdb.DB, part shard.Shard) error {
+		own := o
 		if divided {
-			var err error
-			if parts[part], err = part.Divide(limit); err != nil {
-				return nil, fmt.Errorf("limit %s: %w", limit.Name, err)
+			is, _, err := l.Internals().Key(ctx, limit, "")
+			if err == nil {
+				own, err = part.DivideOverride(is.Kind, o)
+			}
+			if err != nil {
+				return err
 			}
 		}
-	}
-	return parts, nil
-}
-
-// Limits reads all limits, by name. A limit that no shard has defined yet is missing.
-func (q *Queues) Limits(ctx context.Context) ([]throttle.Limit, error) {
-	limits, err := q.Limiter.Limits(ctx)
-	for _, queue := range q.Sharded {
-		for _, name := range slices.Concat(queue.ByKey, queue.Divided) {
-			limit, errOne := q.ReadLimit(ctx, name)
-			if errOne == nil {
-				limits = append(limits, limit)
-			} else if !errors.Is(errOne, throttle.ErrNoLimit) {
-				err = errors.Join(err, errOne)
-			}
-		}
-	}
-	slices.SortFunc(limits, func(a, b throttle.Limit) int { return strings.Compare(a.Name, b.Name) })
-	return limits, err
-}
-
-// CountWaiting counts the jobs that wait for a limit, or for one key of the limit, and need at
-// least cost permits at once. The cost can differ between shards.
-func (q *Queues) CountWaiting(ctx context.Context, limit string, cost func(shard.Shard) int, key *string) (jobs int, err error) {
-	var keys []string
-	if key != nil {
-		keys = append(keys, *key)
-	}
-	err = q.EachPlace(limit, key, func(l *waitdb.DB, part shard.Shard) error {
-		n, err := l.CountWaiting(ctx, limit, cost(part), keys...)
-		jobs += n
-		return err
+		return l.SetKey(ctx, limit, key, own)
 	})
+}
+
+// CountWaiting counts the jobs that wait for a limit and need at least cost permits at once. The cost
+// can differ between shards.
+func (q *Queues) CountWaiting(ctx context.Context, limit string, cost func(shard.Shard) int) (jobs int, err error) {
+	counts, err := readAll(ctx, q.places(limit, nil), func(ctx context.Context, in *Queues) (int, error) {
+		return in.Limiter.CountWaiting(ctx, limit, cost(*in.part))
+	})
+	for _, n := range counts {
+		jobs += n
+	}
 	return jobs, err
 }

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/hibiken/asynq"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/headgate/headgate/internal/forecast"
 	"github.com/headgate/headgate/internal/stats"
@@ -37,6 +36,7 @@ type Status struct {
 	// Demand is the demand of waiting jobs by limit, the key with the highest demand first.
 	Demand    map[string][]waitdb.Demand `json:"-"`
 	Forecasts []*forecast.Forecast       `json:"-"` // of all scopes
+	keyETAs   map[throttle.Need]forecast.Estimate
 }
 
 // QueueStatus is the state of an asynq queue, or the sum over the shards of one. Granted jobs count as
@@ -81,19 +81,11 @@ func (s *Status) Position(p waitdb.Position) waitdb.Position {
 }
 
 // KeyETA returns when the last job that waits for a key of a limit would run, or nil if none does.
-func (s *Status) KeyETA(limit, key string) (eta *forecast.Estimate) {
-	for _, f := range s.Forecasts {
-		b := f.Backlog(limit, key)
-		if b.Cost == 0 {
-			continue
-		}
-		last := s.since(f, b.Last)
-		if eta != nil {
-			last = last.OrLater(*eta)
-		}
-		eta = &last
+func (s *Status) KeyETA(limit, key string) *forecast.Estimate {
+	if eta, waits := s.keyETAs[throttle.Need{Limit: limit, Key: key}]; waits {
+		return &eta
 	}
-	return eta
+	return nil
 }
 
 // since returns an estimate of a forecast, counted from At.
@@ -129,7 +121,7 @@ func (q *Queues) Status(ctx context.Context, byShard bool) (*Status, error) {
 	r := &statusReader{
 		Queues: q, byShard: byShard, limits: map[string]*limitReader{}, demand: map[throttle.Need]*waitdb.Demand{},
 		waiting: map[string]int{}, rates: map[string]float64{},
-		Status: &Status{At: now, ETA: forecast.Estimate{Known: true}, HasDispatcher: true, Demand: map[string][]waitdb.Demand{}, Workers: []stats.Process{}},
+		Status: &Status{At: now, ETA: forecast.Estimate{Known: true}, HasDispatcher: true, Demand: map[string][]waitdb.Demand{}, keyETAs: map[throttle.Need]forecast.Estimate{}, Workers: []stats.Process{}},
 	}
 	scopes := q.Scopes()
 	if err := inAll(ctx, scopes, r.readScope); err != nil {
@@ -159,16 +151,8 @@ func (q *Queues) Status(ctx context.Context, byShard bool) (*Status, error) {
 
 // inAll reads all scopes at the same time, and then joins what was read, in the order of the scopes.
 func inAll(ctx context.Context, scopes []*Queues, read func(context.Context, *Queues) (join func(), err error)) error {
-	joins := make([]func(), len(scopes))
-	all, ctx := errgroup.WithContext(ctx)
-	all.SetLimit(16)
-	for i, in := range scopes {
-		all.Go(func() (err error) {
-			joins[i], err = read(ctx, in)
-			return err
-		})
-	}
-	if err := all.Wait(); err != nil {
+	joins, err := readAll(ctx, scopes, read)
+	if err != nil {
 		return err
 	}
 	for _, join := range joins {
@@ -241,6 +225,14 @@ func (r *statusReader) readScope(ctx context.Context, in *Queues) (join func(), 
 			r.demand[need].Permits += m.Permits
 		}
 		etas, backlogs := f.Limits(), f.Backlogs()
+		for _, b := range backlogs {
+			need := throttle.Need{Limit: in.shown(b.Limit, r.byShard), Key: b.Key}
+			if other, known := s.keyETAs[need]; b.Cost > 0 && known {
+				s.keyETAs[need] = s.since(f, b.Last).OrLater(other)
+			} else if b.Cost > 0 {
+				s.keyETAs[need] = s.since(f, b.Last)
+			}
+		}
 		for i, limit := range limits {
 			name := in.shown(limit.Name, r.byShard)
 			if r.limits[name] == nil {

@@ -103,14 +103,13 @@ func (q Queues) Places(limit string, key *string) []Shard {
 	}
 }
 
-// Join returns a whole limit from its parts in the shards. It is paused if any part is.
+// Join returns the sum of a limit's parts in some shards. It is paused if any part is.
 func (q Queues) Join(limit string, parts []throttle.Limit) throttle.Limit {
 	whole := parts[0]
 	for _, part := range parts[1:] {
 		whole.Paused = whole.Paused || part.Paused
 	}
-	home, divided := q.Home(limit)
-	if !divided {
+	if _, divided := q.Home(limit); !divided {
 		return whole
 	}
 	for _, part := range parts[1:] {
@@ -120,12 +119,13 @@ func (q Queues) Join(limit string, parts []throttle.Limit) throttle.Limit {
 			whole.Capacity += part.Capacity
 		}
 	}
+	n := time.Duration(len(parts))
 	if !windowed(whole.Kind) {
-		whole.Rate.Per /= time.Duration(home.Count)
+		whole.Rate.Per /= n
 	}
 	if a := whole.Adapt; a != nil {
 		faster := *a
-		faster.Min.Per /= time.Duration(home.Count)
+		faster.Min.Per /= n
 		whole.Adapt = &faster
 	}
 	return whole

@@ -36,6 +36,7 @@ type recovery struct {
 	seen   map[job]sighting // late leases
 	walk   *asynqdb.Walk    // through all jobs
 	page   time.Time        // when the next page of the walk is due
+	warned map[string]bool  // queues about which noteOutside has warned
 }
 
 // sighting records when a late lease was first seen with its current end.
@@ -47,7 +48,7 @@ type sighting struct {
 // recoverJobs watches the leases of the server's queues until ctx ends: at each heartbeat, and each
 // second while a lease was not extended between two heartbeats.
 func (s *Server) recoverJobs(ctx context.Context) {
-	r := recovery{Server: s, queues: slices.Sorted(maps.Keys(s.byQueue))}
+	r := recovery{Server: s, queues: slices.Sorted(maps.Keys(s.byQueue)), warned: map[string]bool{}}
 	for ctx.Err() == nil {
 		next := heartbeat
 		if r.look(ctx) {
@@ -67,6 +68,7 @@ func (r *recovery) restore(ctx context.Context) {
 	}
 	var err error
 	if r.walk.Done() {
+		r.noteOutside(ctx)
 		if r.walk, err = r.db.NewWalk(ctx, r.queues); err != nil {
 			return
 		}
@@ -93,6 +95,18 @@ func (r *recovery) restore(ctx context.Context) {
 func (r *recovery) note(queue string, jobs int) {
 	if jobs > 0 {
 		r.log.Warn("Redis has lost entries of a queue's jobs, and has them again", "queue", queue, "jobs", jobs)
+	}
+}
+
+// noteOutside warns once of each queue with shards that has jobs outside of them: an asynq client that
+// does not know the shards has enqueued them.
+func (r *recovery) noteOutside(ctx context.Context) {
+	for queue := range r.shards {
+		jobs, err := r.db.CountUnfinished(ctx, []string{queue})
+		if err == nil && jobs > 0 && !r.warned[queue] {
+			r.warned[queue] = true
+			r.log.Warn("a queue with shards has jobs outside of its shards: no server runs them", "queue", queue, "jobs", jobs)
+		}
 	}
 }
 

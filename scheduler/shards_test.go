@@ -115,6 +115,25 @@ func TestShards_LimitsHoldInSum(t *testing.T) {
 	})
 }
 
+// TestShards_JobOutside: a job in the queue itself, where an asynq client has put it, is logged once.
+func TestShards_JobOutside(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, rdb := redistest.Mini(t)
+		var log journal
+		s := crawlSettings(1)
+		s.options = append(s.options, WithLogger(log.logger()))
+		start(t, rdb, s)
+		_, err := asynq.NewClientFromRedisClient(rdb).Enqueue(asynq.NewTask("job", nil), asynq.Queue("crawl"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * time.Minute)
+		if n := log.times("a queue with shards has jobs outside of its shards: no server runs them"); n != 1 {
+			t.Errorf("logged %d times, want once", n)
+		}
+	})
+}
+
 func TestShards_RealCluster(t *testing.T) {
 	slow(t)
 	const n = 200

@@ -197,7 +197,7 @@ func (p *Page) confirm(w http.ResponseWriter, r *http.Request, a *action, f url.
 // fields returns the fields of the form, with the values of f or else the current ones. A concurrency
 // limit has no rate, and a window has no capacity.
 func (p *Page) fields(r *http.Request, a *action, f url.Values) (list []field, err error) {
-	limit, err := p.queues.ReadLimit(r.Context(), f.Get("limit"))
+	limit, err := p.queues.Definition(r.Context(), f.Get("limit"))
 	add := func(applies bool, name, label, now, hint string) {
 		if f.Has(name) {
 			now = f.Get(name)

@@ -152,8 +152,7 @@ func TestCrawl_RobotsRetryAfter_BlocksHost(t *testing.T) {
 				w.WriteHeader(status)
 			}
 		})
-		around := func(next asynq.Handler) asynq.Handler { return new(tasks.Feedback).Middleware(next) }
-		crawlWith(t, map[string]http.HandlerFunc{"a.test": host, "a.test:81": host}, nil, around, func(c *crawling) {
+		crawlWith(t, map[string]http.HandlerFunc{"a.test": host, "a.test:81": host}, nil, new(tasks.Feedback).Middleware, func(c *crawling) {
 			c.seed(tasks.CrawlFetch{URL: "http://a.test/1", Start: 1}, asynq.MaxRetry(0))
 			time.Sleep(2 * time.Second)
 			c.seed(tasks.CrawlFetch{URL: "http://a.test:81/1", Start: 1}, asynq.MaxRetry(0))
@@ -174,8 +173,7 @@ func TestCrawl_CrawlDelay(t *testing.T) {
 	for name, override := range map[string]throttle.Override{
 		"fast": {Rate: throttle.PerSecond(50)}, "bursts": {Capacity: 10}, "slow": {Rate: throttle.Every(15 * time.Second)},
 	} {
-		feedback := &tasks.Feedback{}
-		around := func(next asynq.Handler) asynq.Handler { return feedback.Middleware(next) }
+		around := new(tasks.Feedback).Middleware
 		host := pages("User-agent: *\nCrawl-delay: 10\n", map[string][]string{"/0": {"/1", "/2", "/3"}, "/1": {}, "/2": {}, "/3": {}})
 		moved := robotsAt(func(w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r, "http://a.test/robots.txt", http.StatusFound)
@@ -198,7 +196,7 @@ func TestCrawl_CrawlDelay(t *testing.T) {
 				t.Errorf("%s: the host counts by %v, %v; want %v", name, state.Override, err, override)
 			}
 		})
-		feedback = &tasks.Feedback{} // and with a robots.txt that is on another host
+		// and with a robots.txt that is on another host
 		crawlWith(t, map[string]http.HandlerFunc{"a.test": host, "b.test": moved}, nil, around, func(c *crawling) {
 			for i := range 3 {
 				c.seed(tasks.CrawlFetch{URL: fmt.Sprintf("http://b.test/%d", i), Start: 1}, asynq.MaxRetry(0))

@@ -269,17 +269,6 @@ func (c *crawling) wantOnce(urls ...string) {
 	}
 }
 
-// obey has a host be left alone for as long as it asks with a 429.
-func obey(next asynq.Handler) asynq.Handler {
-	return asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
-		err := next.ProcessTask(ctx, task)
-		if status, ok := errors.AsType[*tasks.StatusError](err); ok && status.Status == http.StatusTooManyRequests {
-			return fmt.Errorf("%w: %w", err, scheduler.RateLimited(time.Now().Add(status.RetryAfter)))
-		}
-		return err
-	})
-}
-
 // rateLimiting answers each nth request with 429, and all others until the wait is over, to the
 // microsecond, which is the unit of Redis's clock.
 func rateLimiting(next http.HandlerFunc, nth int, wait time.Duration) http.HandlerFunc {
@@ -365,7 +354,7 @@ func TestPoliteCrawl(t *testing.T) {
 	const wait = 3 * time.Second
 	hosts["busy.test"] = rateLimiting(hosts["busy.test"], 15, wait)
 	intervals := map[string]time.Duration{"slow.test": 2 * time.Second}
-	crawlWith(t, hosts, intervals, obey, func(c *crawling) {
+	crawlWith(t, hosts, intervals, new(tasks.Feedback).Middleware, func(c *crawling) {
 		begin := time.Now()
 		c.seed(tasks.CrawlFetch{URL: "http://plain.test/0", Depth: 20, Allow: names})
 		p := c.wait()

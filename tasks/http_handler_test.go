@@ -60,37 +60,23 @@ func (h *HTTPHandler) fetch(t *testing.T, call HTTPRequest) (*HTTPResult, error)
 }
 
 func TestHTTP_Request_IsSentAsWritten(t *testing.T) {
-	type seen struct{ Method, Path, Host, Agent, Custom, Body string }
+	type seen struct{ Method, URL, Host, Agent, Custom, Body string }
 	var got seen
-	url := serve(t, func(_ http.ResponseWriter, r *http.Request) {
+	h := inMemory(func(_ http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		got = seen{r.Method, r.URL.String(), r.Host, r.UserAgent(), r.Header.Get("X-Custom"), string(body)}
 	})
-	host := strings.TrimPrefix(url, "http://")
-	tests := []struct {
-		name string
-		call HTTPRequest
-		want seen
-	}{
-		{"defaults", HTTPRequest{URL: url + "/p?q=1&r"}, seen{Method: "GET", Path: "/p?q=1&r", Host: host, Agent: "headgate"}},
-		{
-			"all set",
-			HTTPRequest{
-				Method: "PATCH", URL: url + "/", Body: "bödy",
-				Headers: map[string]string{"x-custom": "1", "host": "other.example", "User-Agent": "mine/1"},
-			},
-			seen{"PATCH", "/", "other.example", "mine/1", "1", "bödy"},
-		},
+	all := HTTPRequest{
+		Method: "PATCH", URL: "http://h/", Body: "bödy",
+		Headers: map[string]string{"x-custom": "1", "host": "other.example", "User-Agent": "mine/1"},
 	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			if err := process(t, tt.call); err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(tt.want, got); diff != "" {
-				t.Errorf("-want +got:\n%s", diff)
-			}
-		})
+	for want, call := range map[seen]HTTPRequest{
+		{"GET", "http://h/p?q=1&r", "h", "headgate", "", ""}:           {URL: "http://h/p?q=1&r"},
+		{"PATCH", "http://h/", "other.example", "mine/1", "1", "bödy"}: all,
+	} {
+		if err := processBy(t, h, call); err != nil || got != want {
+			t.Errorf("%v: got %+v, want %+v", err, got, want)
+		}
 	}
 }
 

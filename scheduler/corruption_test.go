@@ -1,23 +1,19 @@
 package scheduler
 
 import (
-	"bytes"
 	"context"
 	"fmt"
-	"log/slog"
 	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/dispatcher"
-	"github.com/headgate/headgate/internal/testutil/redistest"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -27,10 +23,7 @@ func TestCorruption_Records(t *testing.T) {
 	for seed := range uint64(max(1, *seeds/10)) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				_, rdb := redistest.Mini(t)
-				damaged(t, rdb, seed)
-			})
+			damaged(t, seed)
 		})
 	}
 }
@@ -72,70 +65,64 @@ func TestCorruption_Lane(t *testing.T) {
 }
 
 // damaged lets jobs of all sorts wait, and damages their records for a minute.
-func damaged(t *testing.T, rdb redis.UniversalClient, seed uint64) {
-	const lasts = time.Minute
+func damaged(t *testing.T, seed uint64) {
 	limits := []throttle.Limit{
 		funnel("a", 20, 5),
 		{Name: "b", Kind: throttle.SlidingLog, Rate: throttle.PerSecond(10)},
 		{Name: "w", Kind: throttle.SlidingWindow, Rate: throttle.PerSecond(15)},
 		funnel("host", 5, 2), funnel("quiet", 5, 1),
 	}
-	w := &damager{rand: rand.New(rand.NewPCG(seed, 1)), ctx: t.Context(), rdb: rdb}
-	var log bytes.Buffer
-	each := lasts / 60
-	first := start(t, rdb, settings{
-		config: quick, limits: limits, rule: ruleOfPayload, passes: max(lasts, 2*time.Second),
-		log: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelWarn})),
-	})
-	second := start(t, rdb, settings{config: quick, limits: limits, rule: ruleOfPayload, passes: max(lasts, 2*time.Second)})
 	needs := []string{"a", "a:3", "b", "a b", "a host/x", "b host/x:2 w", "w host/y", "host/z w:4"}
-	jobs := 0
-	quiet := int(5 * lasts / time.Second)
-	for range quiet {
-		first.enqueue(needing("quiet"))
-	}
-	for range 60 {
-		for range 1 + w.rand.IntN(int(3*each/time.Millisecond/100+2)) {
-			first.enqueue(needing(needs[w.rand.IntN(len(needs))]))
-			jobs++
+	const quiet = 300
+	var log journal
+	s := settings{config: quick, limits: limits, rule: ruleOfPayload, log: log.logger()}
+	virtual(t, s, func(t *testing.T, st *stack) {
+		second, jobs := st.beside(s), quiet
+		ran := func() []run { return slices.Concat(st.ran(), second.ran()) }
+		w := &damager{rand: rand.New(rand.NewPCG(seed, 1)), ctx: t.Context(), rdb: st.limits}
+		for range quiet {
+			st.enqueue(needing("quiet"))
 		}
-		for range w.rand.IntN(4) {
-			w.damage()
+		for range 60 {
+			for range 1 + w.rand.IntN(32) {
+				st.enqueue(needing(needs[w.rand.IntN(len(needs))]))
+				jobs++
+			}
+			for range w.rand.IntN(4) {
+				w.damage()
+			}
+			time.Sleep(time.Second)
 		}
-		time.Sleep(each)
-	}
-	untouched := slices.DeleteFunc(slices.Concat(first.ran(), second.ran()), func(r run) bool { return r.needs[0].Limit != "quiet" })
-	if n := len(untouched); n < quiet*9/10 {
-		t.Errorf("of an undamaged limit %d jobs ran in %s, want %d", n, lasts, quiet)
-	}
-	time.Sleep(2*lasts + 5*time.Second) // a reconciliation has begun since, and has ended
-	w.inOrder(t)
-	for range 600 {
-		if len(first.ran())+len(second.ran()) >= jobs+quiet {
-			break
+		if n := len(slices.DeleteFunc(ran(), func(r run) bool { return r.needs[0].Limit != "quiet" })); n < quiet*9/10 {
+			t.Errorf("of an undamaged limit %d jobs ran in a minute, want %d", n, quiet)
 		}
-		time.Sleep(max(each, 100*time.Millisecond))
-	}
-	ran := map[string]int{}
-	for _, r := range slices.Concat(first.ran(), second.ran()) {
-		if ran[r.id]++; ran[r.id] > 1 {
-			t.Errorf("job %s ran twice", r.id)
+		time.Sleep(2*time.Minute + 5*time.Second) // a reconciliation has begun since, and has ended
+		w.inOrder(t)
+		for range 600 {
+			if len(ran()) < jobs {
+				time.Sleep(time.Second)
+			}
 		}
-	}
-	if len(ran) != jobs+quiet {
-		t.Errorf("%d of %d jobs ran; %s\n%s", len(ran), jobs+quiet, strings.Join(w.done, "\n"), log.String())
-	}
-	first.server.Shutdown()
-	second.server.Shutdown()
-	for _, limit := range limits {
-		wantNotOver(t, limit, time.Time{}, first, second)
-	}
-	if n := strings.Count(log.String(), "cannot grant permits to waiting jobs"); n > 0 {
-		t.Errorf("turns failed %d times:\n%s", n, log.String())
-	}
-	for _, key := range first.left() {
-		t.Errorf("%q is left behind: %v", key, contentsOf(w.rdb, key))
-	}
+		once := map[string]bool{}
+		for _, r := range ran() {
+			once[r.id] = true
+		}
+		if len(once) != jobs || len(ran()) != jobs {
+			t.Errorf("%d runs of %d jobs, want one of each of %d", len(ran()), len(once), jobs)
+		}
+		st.server.Shutdown()
+		second.server.Shutdown()
+		for _, limit := range limits {
+			wantNotOver(t, limit, time.Time{}, st, second)
+		}
+		if n := log.times("cannot grant permits to waiting jobs"); n > 0 {
+			t.Errorf("turns failed %d times", n)
+		}
+		st.wantClean()
+		if t.Failed() {
+			t.Logf("damage:\n%s\nlog:\n%s", strings.Join(w.done, "\n"), &log)
+		}
+	})
 }
 
 // damager damages records of waiting jobs.

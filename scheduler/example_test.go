@@ -1,7 +1,6 @@
 package scheduler_test
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"sync"
@@ -85,33 +84,4 @@ func ExampleClient_EnqueueAll() {
 	// <nil>
 	// <nil>
 	// task already exists
-}
-
-// Tenants share a limit: each has as many turns as the others, however many jobs it has, and
-// those that pay three times as many.
-func ExampleRule_fair() {
-	rules := scheduler.Rules{RuleFor: func(_ context.Context, task *asynq.Task) (scheduler.Rule, error) {
-		tenant, paid := bytes.CutPrefix(task.Payload(), []byte("paid "))
-		rule := scheduler.Rule{Needs: []throttle.Need{{Limit: "api"}}, FairnessKey: string(tenant), FairnessWeight: 1}
-		if paid {
-			rule.FairnessWeight = 3
-		}
-		return rule, nil
-	}}
-	rule, _ := rules.RuleFor(context.Background(), asynq.NewTask("report", []byte("paid acme")))
-	fmt.Println(rule.FairnessKey, rule.FairnessWeight)
-	// Output: acme 3
-}
-
-// A delay grows with each failure, and is left to chance by default.
-func ExampleBackoff() {
-	b := scheduler.Backoff{Jitter: scheduler.JitterNone}
-	for n := range 4 {
-		fmt.Println(b.Delay(n))
-	}
-	// Output:
-	// 1s
-	// 2s
-	// 4s
-	// 8s
 }

@@ -118,34 +118,45 @@ func (f *fuse) dead() bool {
 	}
 }
 
-func (f *fuse) pass(redis func() error) error {
-	if f.dead() {
-		<-f.released
-		return errors.New("the process has died")
-	}
-	return redis()
-}
-
-func (f *fuse) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (f *fuse) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) error {
-		if isGreeting(cmds[0]) {
-			return next(ctx, cmds)
-		}
-		return f.pass(func() error { return next(ctx, cmds) })
-	}
-}
-
-func (f *fuse) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		if isGreeting(cmd) {
-			return next(ctx, cmd)
-		}
-		if f.blows != nil && f.blows(cmd) {
+// hook makes calls of a dead process wait until the test ends.
+func (f *fuse) hook() redis.Hook {
+	return before(func(_ context.Context, cmds ...redis.Cmder) error {
+		if f.blows != nil && len(cmds) == 1 && f.blows(cmds[0]) {
 			f.kill()
 		}
-		return f.pass(func() error { return next(ctx, cmd) })
+		if !f.dead() {
+			return nil
+		}
+		<-f.released
+		return errors.New("the process has died")
+	})
+}
+
+// before is a hook that is called before each command or pipeline, and can fail it.
+type before func(ctx context.Context, cmds ...redis.Cmder) error
+
+func (b before) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (b before) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		if !isGreeting(cmds[0]) {
+			if err := b(ctx, cmds...); err != nil {
+				return err
+			}
+		}
+		return next(ctx, cmds)
+	}
+}
+
+func (b before) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if !isGreeting(cmd) {
+			if err := b(ctx, cmd); err != nil {
+				cmd.SetErr(err)
+				return err
+			}
+		}
+		return next(ctx, cmd)
 	}
 }
 

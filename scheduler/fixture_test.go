@@ -1,7 +1,6 @@
 package scheduler
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -18,6 +17,7 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/internal/testutil/proctest"
 	"github.com/headgate/headgate/internal/testutil/redistest"
 	"github.com/headgate/headgate/internal/waitdb"
 	"github.com/headgate/headgate/throttle"
@@ -97,7 +97,7 @@ func (r redises) start(t testing.TB, s settings) *stack {
 			rdb.AddHook(hook)
 		}
 		if s.fuse != nil {
-			rdb.AddHook(s.fuse)
+			rdb.AddHook(s.fuse.hook())
 		}
 		return rdb
 	}
@@ -612,22 +612,7 @@ func (silent) Error(...any) {}
 func (silent) Fatal(...any) {}
 
 // journal keeps what was logged.
-type journal struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (j *journal) Write(p []byte) (int, error) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.text.Write(p)
-}
-
-func (j *journal) String() string {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.text.String()
-}
+type journal struct{ proctest.Log }
 
 // times is how often a text was logged.
 func (j *journal) times(text string) int { return strings.Count(j.String(), text) }

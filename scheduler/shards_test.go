@@ -210,37 +210,28 @@ func TestShardKey_OneShardForAllProducers(t *testing.T) {
 
 // TestShards_LimitInTwoPlaces: a limit that would count twice is refused.
 func TestShards_LimitInTwoPlaces(t *testing.T) {
-	home := func(queue string, needs ...throttle.Need) (string, []throttle.Need) { return queue, needs }
-	right := shard.Of("crawl", "example.com", 4)
-	wrong := shard.All("crawl", 4)[(right.Index+1)%4]
 	queues, err := newQueues([]Shards{crawl})
 	if err != nil {
 		t.Fatal(err)
 	}
-	check := func(queue string, needs []throttle.Need) string {
-		if err := queues.Check(queues.QueueOf(queue), queues.Part(queue), needs); err != nil {
-			return err.Error()
-		}
-		return ""
-	}
-	for want, f := range map[string]func() (string, []throttle.Need){
-		"": func() (string, []throttle.Need) {
-			return home(right.Name(), throttle.Need{Limit: "host", Key: "example.com"}, throttle.Need{Limit: "total", Key: "any"})
-		},
-		"limit host belongs to the sharded queue crawl: jobs of other queues cannot use it": func() (string, []throttle.Need) {
-			return home("default", throttle.Need{Limit: "host", Key: "example.com"})
-		},
-		"limit api is not one of queue crawl: add it to the queue's divided limits": func() (string, []throttle.Need) {
-			return home(right.Name(), throttle.Need{Limit: "api"})
-		},
-		"limit host without a key: its key must be the shard key of queue crawl": func() (string, []throttle.Need) {
-			return home(right.Name(), throttle.Need{Limit: "host"})
-		},
-		"limit host counts key example.com in shard " + right.Name() + ", but this job is in " + wrong.Name() + ": enqueue the job with that shard key": func() (string, []throttle.Need) {
-			return home(wrong.Name(), throttle.Need{Limit: "host", Key: "example.com"})
-		},
+	right := shard.Of("crawl", "example.com", 4)
+	wrong := shard.All("crawl", 4)[(right.Index+1)%4]
+	host := throttle.Need{Limit: "host", Key: "example.com"}
+	for want, job := range map[string]struct {
+		queue string
+		need  throttle.Need
+	}{
+		"<nil>": {right.Name(), host},
+		"limit host belongs to the sharded queue crawl: jobs of other queues cannot use it":                                                             {"default", host},
+		"limit api is not one of queue crawl: add it to the queue's divided limits":                                                                     {right.Name(), throttle.Need{Limit: "api"}},
+		"limit host without a key: its key must be the shard key of queue crawl":                                                                        {right.Name(), throttle.Need{Limit: "host"}},
+		"limit host counts key example.com in shard " + right.Name() + ", but this job is in " + wrong.Name() + ": enqueue the job with that shard key": {wrong.Name(), host},
 	} {
-		if got := check(f()); got != want {
+		needs := []throttle.Need{job.need, {Limit: "total", Key: "any"}}
+		if job.queue == "default" {
+			needs = needs[:1]
+		}
+		if got := fmt.Sprint(queues.Check(queues.QueueOf(job.queue), queues.Part(job.queue), needs)); got != want {
 			t.Errorf("got %q, want %q", got, want)
 		}
 	}

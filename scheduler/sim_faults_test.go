@@ -15,10 +15,7 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/headgate/headgate/internal/redishealth"
-	"github.com/headgate/headgate/internal/script"
 	"github.com/headgate/headgate/internal/testutil/redistest"
-	"github.com/headgate/headgate/internal/waitdb"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -53,7 +50,6 @@ var faultsOf = map[ingredient][]func(w *sim){
 	replicas:    {(*sim).failOver},
 	rules:       {(*sim).changeRule},
 	corruptions: {(*sim).changeRecords},
-	versions:    {(*sim).reserve, (*sim).update},
 }
 
 // fault draws a fault, mostly one of the world's ingredients if these have any.
@@ -501,69 +497,6 @@ func (w *sim) changeRecords() {
 	}
 }
 
-// reserve reserves permits of a meter for a job that does not exist, as a worker of another version
-// may have done.
-func (w *sim) reserve() {
-	l := w.lanes[w.rand.IntN(len(w.lanes))]
-	need := l.needs[w.rand.IntN(len(l.needs))]
-	meter, permits := need.Limit+"|"+need.Key, capacityOf(w.inForce(need.Limit))
-	w.note(simEvent{kind: "permits reserved", text: fmt.Sprintf("%d of %s are reserved for no job", permits, meter), explains: lanesAt(need)})
-	w.operator.must(w.operator.limits.HIncrBy(w.t.Context(), scopePrefix+"meters", meter, int64(permits)).Err())
-}
-
-// update makes all processes leave, which were of a version that counted time in seconds, and
-// starts as many of this version. Beside others no process of another version may start.
-func (w *sim) update() {
-	var old []*simProcess
-	w.mu.Lock()
-	for _, p := range w.processes {
-		if !p.dead() && (p.doomed > 0 || time.Now().Before(p.since)) {
-			w.mu.Unlock()
-			return
-		}
-		if !p.dead() && !p.leaves {
-			old = append(old, p)
-		}
-	}
-	for _, p := range old {
-		p.leaves = true
-	}
-	w.mu.Unlock()
-	w.note(simEvent{kind: "versions changed", text: "a later version starts, once all processes have left", times: 2})
-	for _, version := range []int{waitdb.Version - 1, waitdb.Version + 1} {
-		if w.hasLeader() && w.claimed(version) {
-			w.breaks(w.lanes, w.now(), w.now(), "a process that keeps data of version %d starts beside others", version)
-		}
-	}
-	for _, p := range old {
-		p.server.Shutdown()
-	}
-	for w.hasLeader() { // the reply that it steps down got lost
-		time.Sleep(time.Second)
-	}
-	w.operator.makeOld()
-	w.mu.Lock()
-	for _, job := range w.jobs { // the wait of each begins again
-		job.since = time.Time{}
-	}
-	w.mu.Unlock()
-	w.note(simEvent{kind: "versions changed", text: "it starts"})
-	for range old {
-		w.startProcess()
-	}
-}
-
-func (w *sim) hasLeader() bool { return w.limiter.Exists(scopePrefix + "leader") }
-
-// claimed reports whether a process of a version may start.
-func (w *sim) claimed(version int) bool {
-	ctx := w.t.Context()
-	data := w.operator.rdb.Get(ctx, redishealth.DataKey).Val()
-	reply, err := script.New("lanes/claim").Run(ctx, w.operator.limits, []string{scopePrefix}, data, "", "", claimTTL.Milliseconds(), version).Slice()
-	w.operator.must(err)
-	return reply[1] == int64(0)
-}
-
 // Hooks.
 
 // hookRedises makes both Redises hang, and the limiter's lose notifications while w is muted.
@@ -620,34 +553,6 @@ func (l *loser) around(ctx context.Context, cmd redis.Cmder, next redis.ProcessH
 	return errLost
 }
 
-// before is a hook that is called before each command or pipeline, and can fail it.
-type before func(ctx context.Context) error
-
-func (b before) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (b before) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) error {
-		if !isGreeting(cmds[0]) {
-			if err := b(ctx); err != nil {
-				return err
-			}
-		}
-		return next(ctx, cmds)
-	}
-}
-
-func (b before) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		if !isGreeting(cmd) {
-			if err := b(ctx); err != nil {
-				cmd.SetErr(err)
-				return err
-			}
-		}
-		return next(ctx, cmd)
-	}
-}
-
 // gate makes calls wait while it is closed. Its zero value is open.
 type gate struct {
 	mu     sync.Mutex
@@ -670,7 +575,7 @@ func (g *gate) close() (open func()) {
 	}
 }
 
-func (g *gate) wait(ctx context.Context) error {
+func (g *gate) wait(ctx context.Context, _ ...redis.Cmder) error {
 	g.mu.Lock()
 	closed := g.closed
 	g.mu.Unlock()
@@ -776,7 +681,7 @@ func latest(a, b time.Time) time.Time {
 }
 
 // set sets the time of miniredis, which does not advance by itself after a step.
-func (c *simClock) set(context.Context) error {
+func (c *simClock) set(context.Context, ...redis.Cmder) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.steps) > 0 {

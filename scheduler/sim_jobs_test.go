@@ -41,9 +41,6 @@ type simJob struct {
 	since                 time.Time // when its wait began, by the limiter's clock; zero if it does not wait
 	expired               time.Time // when it learned that it is too late
 	until                 time.Time // its deadline; zero is none
-	ran                   time.Time // first
-	crowded               bool      // all workers were busy while it waited for that
-	estimate              int64     // when it was to run, by its first denial
 	waits                 string    // the lane that it waits in
 	came, last            int64     // when it was enqueued, and when anything happened to it last
 }
@@ -248,9 +245,6 @@ func (w *sim) asked(asks waitdb.Job, needs []throttle.Need, d waitdb.Decision) {
 		if job.denied = time.Now(); job.since.IsZero() {
 			job.since = d.At
 		}
-		if job.estimate == 0 {
-			job.estimate = w.now() + d.RetryAfter.Microseconds()
-		}
 		w.noteJob(asks.ID, "denied for the %d. time by %s|%s: retry after %s", job.denials, d.Limit, d.Key, d.RetryAfter)
 	case throttle.Allowed:
 		if other := w.before(job); job.denials+job.again == 0 && !job.outlives && other != "" && !w.repliesLost() {
@@ -354,10 +348,7 @@ func (w *sim) handle(ctx context.Context, p *simProcess, id string) error {
 	defer w.handlers.Done()
 	job := w.jobs[id]
 	first := job.runs == 0
-	if job.runs++; first {
-		job.ran = time.Now()
-		job.crowded = !w.busy.Before(w.began.Add(microseconds(job.came)))
-	}
+	job.runs++
 	p.running++
 	w.noteJob(id, "running in process %d", p.index)
 	w.starts(ctx, id)

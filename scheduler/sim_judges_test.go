@@ -27,7 +27,6 @@ func (w *sim) judge() {
 	w.judgeJobs()
 	w.judgeMeters()
 	w.judgeWaits()
-	w.judgeForecasts()
 	w.judgeShares()
 	for _, key := range w.operator.left() {
 		w.breaks(w.lanes, 0, w.now(), "%q is left behind", key)
@@ -255,41 +254,6 @@ func (w *sim) judgeBlock(meter, id string, d throttle.Decision) {
 	}
 }
 
-// judgeForecasts checks that a denied job got the right estimate, if that depends on nothing
-// but the jobs before it in its lane: no other lane needs its meter, and nothing happened
-// meanwhile. Jobs of different costs may leave up to half of each window over, because the next job
-// does not fit in, or fill it: so it may take twice as long, or half.
-func (w *sim) judgeForecasts() {
-	if w.has(settles) || w.has(answers) || w.has(patience) || w.has(fairness) {
-		return
-	}
-	for _, l := range w.lanes {
-		if !l.even || !l.ruleChanged.IsZero() || len(l.needs) > 1 || len(w.sharing(l)) > 1 || len(w.callers) > 0 || w.defined(l.needs[0].Limit).Kind == throttle.Concurrency {
-			continue
-		}
-		limit := w.defined(l.needs[0].Limit)
-		mixed := w.has(costs) && limit.Kind != throttle.Funnel && limit.Kind != throttle.TokenBucket
-		for id, job := range w.jobs {
-			if job.ran.IsZero() { // it was deleted
-				continue
-			}
-			ran := job.ran.Sub(w.began).Microseconds()
-			late, waited := microseconds(ran-job.estimate), microseconds(ran-job.came)
-			most, least := waited/5, -waited/5
-			if mixed {
-				most, least = waited/2, -waited
-			}
-			from := w.began.Add(microseconds(job.came))
-			disturbed := slices.ContainsFunc(w.events, func(e simEvent) bool {
-				return !e.at.After(job.ran) && !e.at.Add(e.lasts+heals[e.kind]).Before(from)
-			})
-			if job.lane == l && job.denials > 0 && !job.crowded && !disturbed && (late > time.Second+most || late < -time.Second+least) {
-				w.breaksFor(id, "its first denial said that it would run %s sooner than it did after %s", late, waited)
-			}
-		}
-	}
-}
-
 // Meters.
 
 // judgeMeters asks the oracle about every meter, between the moments at which its limit changed or
@@ -363,7 +327,6 @@ var heals = map[string]time.Duration{
 	"jobs deleted": 5 * second, "jobs archived": 5 * second, "jobs run by hand": 5 * second, "notifications lost": 6 * second, "rules changed": 5 * second, "failovers": 10 * second,
 	"replies lost": 40 * second, "processes died": 45 * second, "processes hung": 45 * second, "processes left": 10 * second, "queues hung": 45 * second,
 	"limiters hung": 10 * second, "data lost": 65 * second, "clocks stepped": 65 * second, "records changed": 65 * second,
-	"permits reserved": 65 * second, "versions changed": 10 * second,
 }
 
 // disturb excuses the waits of lanes for a while.

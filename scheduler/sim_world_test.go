@@ -38,10 +38,9 @@ const (
 	replicas    ingredient = "replicas"    // a replica takes over that lacks the last writes
 	corruptions ingredient = "corruptions" // records of the scope are changed by hand
 	fairness    ingredient = "fairness"    // jobs have fairness keys
-	versions    ingredient = "versions"    // workers of other versions come before these, and beside them
 )
 
-var ingredients = []ingredient{costs, settles, answers, patience, timeouts, locks, callers, strict, rules, changes, outages, replicas, corruptions, fairness, versions}
+var ingredients = []ingredient{costs, settles, answers, patience, timeouts, locks, callers, strict, rules, changes, outages, replicas, corruptions, fairness}
 
 // simIngredients are what a world is made of.
 type simIngredients []ingredient
@@ -204,7 +203,7 @@ func (w *sim) startProcess() {
 	limiter.AddHook(&w.wires)
 	for _, rdb := range []redis.UniversalClient{queues, limiter} {
 		rdb.AddHook(before(p.hangs.wait))
-		rdb.AddHook(p.fuse)
+		rdb.AddHook(p.fuse.hook())
 		rdb.AddHook(redistest.Hook((&loser{w, p}).around))
 		rdb.AddHook(redistest.Hook((&scribe{w, p}).around))
 	}

@@ -258,8 +258,5 @@ func TestNewServer_AsynqsOptions(t *testing.T) {
 	opt := asynq.RedisClientOpt{Addr: "127.0.0.1:1"}
 	rdb := opt.MakeRedisClient().(redis.UniversalClient)
 	defer rdb.Close()
-	rules := Rules{RuleFor: func(context.Context, *asynq.Task) (Rule, error) { return Rule{}, nil }}
-	if _, err := NewServer(rdb, rules, asynq.Config{}); err != nil {
-		t.Error(err)
-	}
+	newServer(t, rdb, nil, asynq.Config{})
 }

@@ -177,6 +177,20 @@ func start(t testing.TB, rdb redis.UniversalClient, s settings) *stack {
 	return st
 }
 
+func noNeeds(context.Context, *asynq.Task) (Rule, error) { return Rule{}, nil }
+
+// newServer returns a server whose jobs need nothing. It is shut down with the test.
+func newServer(t *testing.T, rdb redis.UniversalClient, limits []throttle.Limit, config asynq.Config, opts ...Option) *Server {
+	t.Helper()
+	config.Logger = silent{}
+	s, err := NewServer(rdb, Rules{Limits: limits, RuleFor: noNeeds}, config, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Shutdown)
+	return s
+}
+
 // connect makes the clients by which a test enqueues jobs and looks at them.
 func (st *stack) connect(rdb redis.UniversalClient) {
 	st.client, st.tasks = asynq.NewClientFromRedisClient(rdb), asynq.NewInspectorFromRedisClient(rdb)

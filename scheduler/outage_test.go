@@ -273,28 +273,6 @@ func TestTimeout_EndsWithHandler(t *testing.T) {
 	}
 }
 
-// TestTimeout_StaysInMessage: a job's Timeout and Deadline stay as its producer set them, however
-// its attempt ends.
-func TestTimeout_StaysInMessage(t *testing.T) {
-	states := map[string]asynq.TaskState{"done": asynq.TaskStateCompleted, "fails": asynq.TaskStateRetry, "fails for good": asynq.TaskStateArchived, "put back": asynq.TaskStateRetry}
-	ends := map[string]error{"fails": errors.New("boom"), "fails for good": asynq.SkipRetry, "put back": RetryAfter(time.Hour)}
-	handle := func(_ context.Context, task *asynq.Task) error { return ends[string(task.Payload())] }
-	virtual(t, settings{config: retrying(idle, time.Hour), limits: []throttle.Limit{perMinute(600, 10)}, rule: always(needs("api")), handle: handle}, func(t *testing.T, st *stack) {
-		for end, state := range states {
-			for _, timeout := range []time.Duration{0, 3 * time.Second} {
-				for _, deadline := range []time.Time{{}, time.Now().Add(time.Hour), time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)} {
-					id := st.enqueue(asynq.NewTask("job", []byte(end), asynq.MaxRetry(1), asynq.Retention(time.Hour), asynq.Timeout(timeout), asynq.Deadline(deadline)))
-					before := st.info(id)
-					time.Sleep(16 * time.Second)
-					if info := st.wantJob(id, state, ""); info.Timeout != before.Timeout || !info.Deadline.Equal(before.Deadline) {
-						t.Errorf("%s, timeout %s, deadline %s: %+v", end, timeout, deadline, info)
-					}
-				}
-			}
-		}
-	})
-}
-
 // TestDeadline_PassesInRequest: a job whose deadline passes while it asks for permits does not
 // start, and gives back what it got.
 func TestDeadline_PassesInRequest(t *testing.T) {

@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"sync"
 	"testing"
 	"time"
 
@@ -61,26 +62,16 @@ func TestNewTask_SharedOptions(t *testing.T) {
 	shared := make([]asynq.Option, 0, 8)
 	shared = append(shared, Priority(PriorityHigh))
 	task := NewTask("job", nil, shared...)
-	done := make(chan error, 40)
+	var all sync.WaitGroup
 	for i := range 20 {
-		go func() {
-			info, err := client.Enqueue(task, asynq.MaxRetry(i))
-			if err == nil && info.MaxRetry != i {
-				t.Errorf("job %d has %d retries", i, info.MaxRetry)
-			}
-			done <- err
-		}()
-		go func() {
-			info, err := client.Enqueue(NewTask("job", nil, shared...), append(shared[:1:1], asynq.MaxRetry(i))...)
-			if err == nil && info.MaxRetry != i {
-				t.Errorf("own job %d has %d retries", i, info.MaxRetry)
-			}
-			done <- err
-		}()
-	}
-	for range cap(done) {
-		if err := <-done; err != nil {
-			t.Error(err)
+		for _, own := range []*asynq.Task{task, NewTask("job", nil, shared...)} {
+			all.Go(func() {
+				info, err := client.Enqueue(own, append(shared[:1:1], asynq.MaxRetry(i))...)
+				if err != nil || info.MaxRetry != i {
+					t.Errorf("job %d: %+v, %v", i, info, err)
+				}
+			})
 		}
 	}
+	all.Wait()
 }

@@ -22,16 +22,10 @@ func TestRun_StopsDispatcherFirst(t *testing.T) {
 	signal.Notify(signals, syscall.SIGTERM)
 	defer signal.Stop(signals)
 	_, rdb := redistest.Mini(t)
-	rules := Rules{Limits: []throttle.Limit{perMinute(60, 10)}, RuleFor: func(context.Context, *asynq.Task) (Rule, error) { return Rule{}, nil }}
-	s, err := NewServer(rdb, rules, asynq.Config{Logger: silent{}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := asynq.NewClientFromRedisClient(rdb).Enqueue(asynq.NewTask("job", nil)); err != nil {
-		t.Fatal(err)
-	}
+	s := newServer(t, rdb, []throttle.Limit{perMinute(60, 10)}, asynq.Config{})
+	add(t, rdb, "it")
 	done := make(chan error, 1)
-	err = s.Run(asynq.HandlerFunc(func(ctx context.Context, _ *asynq.Task) error {
+	err := s.Run(asynq.HandlerFunc(func(ctx context.Context, _ *asynq.Task) error {
 		for !s.scopes[0].stats.IsLeader.Load() {
 			runtime.Gosched()
 		}

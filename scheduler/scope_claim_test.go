@@ -1,7 +1,6 @@
 package scheduler
 
 import (
-	"context"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -12,7 +11,6 @@ import (
 
 	"github.com/headgate/headgate/internal/redishealth"
 	"github.com/headgate/headgate/internal/testutil/redistest"
-	"github.com/headgate/headgate/internal/waitdb"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -27,14 +25,8 @@ func TestClaim_AnotherAsynqRedis(t *testing.T) {
 		_, limiter := redistest.Mini(t)
 		var log journal
 		begin := func(queues redis.UniversalClient) error {
-			lanes := waitdb.New(throttle.New(limiter, throttle.Options{}))
-			rules := Rules{RuleFor: func(context.Context, *asynq.Task) (Rule, error) { return Rule{}, nil }}
-			s, err := NewServer(queues, rules, asynq.Config{Logger: silent{}, TaskCheckInterval: time.Second}, WithLimiter(lanes.Limiter), WithLogger(log.logger()))
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(s.Shutdown)
-			return s.Start(asynq.NewServeMux())
+			opts := []Option{WithLimiter(throttle.New(limiter, throttle.Options{})), WithLogger(log.logger())}
+			return newServer(t, queues, nil, asynq.Config{TaskCheckInterval: time.Second}, opts...).Start(asynq.NewServeMux())
 		}
 		for range 2 {
 			if err := begin(first); err != nil {

@@ -15,8 +15,6 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-func noNeeds(context.Context, *asynq.Task) (Rule, error) { return Rule{}, nil }
-
 func TestNewServer_Errors(t *testing.T) {
 	_, rdb := redistest.Mini(t)
 	tests := []struct {
@@ -44,9 +42,7 @@ func TestNewServer_StartsNothing(t *testing.T) {
 	m, _ := redistest.Mini(t)
 	synctest.Test(t, func(t *testing.T) {
 		rdb := redistest.MiniClient(t, m)
-		if _, err := NewServer(rdb, Rules{RuleFor: noNeeds}, asynq.Config{Logger: silent{}}); err != nil {
-			t.Error(err)
-		}
+		newServer(t, rdb, nil, asynq.Config{})
 		NewClient(rdb)
 	})
 }
@@ -79,27 +75,21 @@ func TestServer_States(t *testing.T) {
 	}
 	for name, call := range calls {
 		t.Run(name, func(t *testing.T) {
-			answer := func(build func(t *testing.T) asynqServer) (text string) {
+			answer := func(plain bool) (text string) {
 				synctest.Test(t, func(t *testing.T) {
-					s := build(t)
+					_, rdb := redistest.Mini(t)
+					var s asynqServer
+					if cfg := (asynq.Config{Logger: silent{}}); plain {
+						s = asynq.NewServerFromRedisClient(rdb, cfg)
+					} else {
+						s = newServer(t, rdb, nil, cfg)
+					}
 					defer s.Shutdown()
 					text = fmt.Sprint(call(s))
 				})
 				return text
 			}
-			cfg := asynq.Config{Logger: silent{}}
-			want := answer(func(t *testing.T) asynqServer {
-				_, rdb := redistest.Mini(t)
-				return asynq.NewServerFromRedisClient(rdb, cfg)
-			})
-			got := answer(func(t *testing.T) asynqServer {
-				_, rdb := redistest.Mini(t)
-				s, err := NewServer(rdb, Rules{RuleFor: noNeeds}, cfg)
-				if err != nil {
-					t.Fatal(err)
-				}
-				return s
-			})
+			got, want := answer(false), answer(true)
 			if got != want {
 				t.Errorf("answers %q, asynq's %q", got, want)
 			}

@@ -1,7 +1,6 @@
 package scheduler
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -251,7 +250,7 @@ func TestServer_RefusesShards(t *testing.T) {
 		"shards of queue mail: the config does not serve the queue: want it among the config's Queues": {{Queue: "mail", Count: 2}},
 	} {
 		s := crawlSettings(1)
-		_, err := NewServer(rdb, Rules{Limits: s.limits, RuleFor: func(context.Context, *asynq.Task) (Rule, error) { return Rule{}, nil }}, s.config, WithShards(shards...))
+		_, err := NewServer(rdb, Rules{Limits: s.limits, RuleFor: noNeeds}, s.config, WithShards(shards...))
 		if err == nil || err.Error() != want {
 			t.Errorf("got %v\nwant %s", err, want)
 		}
@@ -288,12 +287,8 @@ func TestShards_ChangedNumber(t *testing.T) {
 		if count > 0 {
 			options = append(options, WithShards(Shards{Queue: "crawl", Count: count, ByKey: []string{"host"}, Divided: []string{"total"}}))
 		}
-		s.config.Logger = silent{}
-		server, err := NewServer(rdb, Rules{Limits: s.limits, RuleFor: func(context.Context, *asynq.Task) (Rule, error) { return Rule{}, nil }}, s.config, options...)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return server, server.Start(asynq.HandlerFunc(func(context.Context, *asynq.Task) error { return nil }))
+		server := newServer(t, rdb, s.limits, s.config, options...)
+		return server, server.Start(asynq.NewServeMux())
 	}
 	server, err := begin(4)
 	if err != nil {

@@ -1,7 +1,6 @@
 package scheduler
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -19,16 +18,7 @@ import (
 // startError starts a server, and returns the error.
 func startError(t *testing.T, rdb redis.UniversalClient) error {
 	t.Helper()
-	rules := Rules{
-		Limits:  []throttle.Limit{funnel("its-own", 1, 1)},
-		RuleFor: func(context.Context, *asynq.Task) (Rule, error) { return Rule{}, nil },
-	}
-	s, err := NewServer(rdb, rules, asynq.Config{Logger: silent{}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(s.Shutdown)
-	return s.Start(asynq.NewServeMux())
+	return newServer(t, rdb, []throttle.Limit{funnel("its-own", 1, 1)}, asynq.Config{}).Start(asynq.NewServeMux())
 }
 
 // contents is what the limiter keeps, as text.

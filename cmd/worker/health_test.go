@@ -14,11 +14,10 @@ import (
 	"github.com/headgate/headgate/internal/testutil/redistest"
 )
 
-// runWorker runs "worker run" with a config and a free port until the test ends. It returns the URL of
-// the worker and the path of its config.
-func runWorker(t *testing.T, rdb *redistest.Server, config string) (url, path string) {
+// runWorker runs "worker run" with a config and a free port until the test ends, and returns its URL.
+func runWorker(t *testing.T, rdb *redistest.Server, config string) (url string) {
 	t.Helper()
-	path = filepath.Join(t.TempDir(), "headgate.yaml")
+	path := filepath.Join(t.TempDir(), "headgate.yaml")
 	proctest.Replace(t, path, config)
 	log := new(proctest.Log)
 	proctest.Start(t, log, func(ctx context.Context) error {
@@ -27,7 +26,7 @@ func runWorker(t *testing.T, rdb *redistest.Server, config string) (url, path st
 		}
 		return nil
 	})
-	return log.URL(t), path
+	return log.URL(t)
 }
 
 const limited = "limits: {api: {kind: sliding_log, rate: 20/s}}\n"
@@ -40,7 +39,7 @@ func health(t *testing.T, url string, flags ...string) clitest.Output {
 var healthy = clitest.Output{Out: "ok\n"}
 
 func TestHealth(t *testing.T) {
-	url, _ := runWorker(t, redistest.Run(t), limited)
+	url := runWorker(t, redistest.Run(t), limited)
 	for _, flags := range [][]string{nil, {"--ready"}} {
 		proctest.Until(t, "health", func() bool { return health(t, url, flags...) == healthy })
 	}
@@ -48,7 +47,7 @@ func TestHealth(t *testing.T) {
 
 func TestHealth_Token(t *testing.T) {
 	const token = "open sesame"
-	url, _ := runWorker(t, redistest.Run(t), "page: {token: "+token+"}\n")
+	url := runWorker(t, redistest.Run(t), "page: {token: "+token+"}\n")
 	if out := health(t, url, "--ready"); out.Code != 1 || !strings.Contains(out.Err, "401: This page requires a token") {
 		t.Errorf("without the token: %+v", out)
 	}

@@ -9,7 +9,6 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/headgate/headgate/cmd/internal/cli"
-	"github.com/headgate/headgate/cmd/internal/results"
 	"github.com/headgate/headgate/internal/display"
 	"github.com/headgate/headgate/internal/forecast"
 	"github.com/headgate/headgate/internal/inspect"
@@ -66,7 +65,7 @@ func (c *jobCommand) print(ctx context.Context, q *inspect.Queues, job inspect.J
 	}
 	view.Result = nil // printed below, as the lines of the answer
 	if err = cli.Print(stdio.Out, false, view); err == nil && len(job.Result) > 0 {
-		err = cli.Fields(stdio.Out, results.ParseResponse(job.Type, job.Result).Lines())
+		err = cli.Fields(stdio.Out, parseResponse(job.Type, job.Result).lines())
 	}
 	fmt.Fprintln(stdio.Out)
 	return err

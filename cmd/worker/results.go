@@ -1,15 +1,30 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
+	"github.com/google/uuid"
+
 	"github.com/headgate/headgate/cmd/internal/cli"
-	"github.com/headgate/headgate/cmd/internal/results"
 	"github.com/headgate/headgate/internal/duration"
 	"github.com/headgate/headgate/internal/inspect"
 	"github.com/headgate/headgate/internal/redact"
+	"github.com/headgate/headgate/tasks"
 )
 
 type resultsCommand struct {
@@ -18,76 +33,231 @@ type resultsCommand struct {
 	Since  *time.Duration `placeholder:"DURATION" help:"Only of jobs that ended within this time, such as 1h."`
 	Failed bool           `help:"The last answers of archived jobs instead of the results of completed jobs."`
 	Out    string         `placeholder:"DIR" help:"Write the bodies to files DIR/QUEUE/ID."`
-	Follow bool           `short:"f" help:"Keep printing new results, until a signal."`
 	JSON   bool           `help:"Print JSON lines: one object a line."`
 }
 
 func (resultsCommand) Help() string {
-	return `Lists the results of completed jobs, oldest first if all have the same retention. The result of an http:request is the status, the kept headers and the body of its answer. The result of any other type is what its handler wrote. Each line begins with the job's ID, type and payload, without secrets. "enqueue --ids" prints the IDs of the jobs that it enqueues.
+	return `Lists the results of completed jobs, newest first. The result of an http:request is the status, the kept headers and the body of its answer. The result of any other type is what its handler wrote. Each line begins with the job's ID, type and payload, without secrets. "enqueue --ids" prints the IDs of the jobs that it enqueues.
 
 A finished job is kept only for its retention: enqueue it with --retention, or set retention: 24h for its type in the config. A body is kept up to max_body. A body that the worker saved to a file is not part of the result.
 
 --out DIR writes each kept body to a file. Characters of a file name other than letters, digits and _ . @ - are percent-encoded, and a long name ends with a hash. Files appear whole or not at all. Existing files are not replaced, so the command can be repeated; if one has other content, the exit code is 1. A job without a body, or whose worker saved it to a file, has no file.`
 }
 
-func (c *resultsCommand) Run(ctx context.Context, conn *connection, stdio cli.IO) error {
+func (c *resultsCommand) Run(ctx context.Context, conn *connection, q *inspect.Queues, stdio cli.IO) error {
 	switch {
 	case c.JSON && c.Out != "":
 		return cli.Usagef("--json and --out: want one of them")
 	case c.Since != nil && *c.Since <= 0:
 		return cli.Usagef("--since %s: want a time up to now, such as 1h", duration.Exact(*c.Since))
 	}
-	q, err := conn.queues(ctx)
-	if err != nil {
-		return err
-	}
-	if _, err := q.Names(ctx, c.Queue); err != nil && !c.Follow {
-		return err
-	}
-	sink := results.Print(stdio.Out, c.JSON)
-	if c.Out != "" {
-		if sink, err = results.Create(c.Out, stdio); err != nil {
-			return err
-		}
-	}
 	secrets, err := redact.New(conn.conf.Page.Redact)
 	if err != nil {
 		return err
 	}
-	err = c.collect(ctx, inspect.NewEndedJobs(q, c.Queue, c.Failed), secrets, sink)
-	if c.Follow && ctx.Err() != nil {
-		err = nil // a signal ends --follow
+	if c.Out != "" {
+		to, err := createFolder(c.Out, stdio)
+		if err != nil {
+			return err
+		}
+		return cmp.Or(c.each(ctx, q, secrets, to.put), to.close())
 	}
-	return cmp.Or(err, sink.Close())
+	found := false
+	err = c.each(ctx, q, secrets, func(r result) (err error) {
+		found = true
+		if c.JSON {
+			return cli.JSONLine(stdio.Out, r)
+		}
+		_, err = fmt.Fprintln(stdio.Out, r.line())
+		return err
+	})
+	if err == nil && !found && !c.JSON {
+		_, err = fmt.Fprintln(stdio.Out, "no result matches: finished jobs keep their results only with a retention")
+	}
+	return err
 }
 
-func (c *resultsCommand) collect(ctx context.Context, ended *inspect.EndedJobs, secrets redact.Redactor, to results.Sink) error {
-	from := time.Time{}
-	if c.Since != nil {
-		from = time.Now().Add(-*c.Since)
+// each calls do with each result, until the first error.
+func (c *resultsCommand) each(ctx context.Context, q *inspect.Queues, secrets redact.Redactor, do func(result) error) error {
+	f := inspect.Filter{Queue: c.Queue, Type: c.Type, States: []string{"completed"}}
+	if c.Failed {
+		f.States = []string{"archived"}
 	}
-	tick := time.NewTicker(time.Second)
-	defer tick.Stop()
-	for {
-		for job, err := range ended.Next(ctx) {
-			if err != nil {
-				return err
-			}
-			r := results.New(job, secrets)
-			if len(job.Result) == 0 && !c.Failed || c.Type != "" && job.Type != c.Type || r.Ended.Before(from) {
-				continue
-			}
-			if err := to.Put(r); err != nil {
-				return err
-			}
+	for job, err := range q.List(ctx, f) {
+		if err != nil {
+			return err
 		}
-		if !c.Follow {
+		if len(job.Result) == 0 && !c.Failed || c.Since != nil && time.Since(job.Since) > *c.Since {
+			continue
+		}
+		if err := do(newResult(job, secrets)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// result is the result of a job that has ended, in JSON.
+type result struct {
+	ID      string    `json:"id"`
+	Queue   string    `json:"queue"`
+	Type    string    `json:"type"`
+	Payload cli.Text  `json:"payload"` // without secrets
+	State   string    `json:"state"`
+	Ended   time.Time `json:"ended"`
+	Error   string    `json:"error,omitempty"`
+	Result  *cli.Text `json:"result,omitempty"` // of another type than http:request
+	Body    *cli.Text `json:"body,omitempty"`   // of an http:request
+	*tasks.HTTPResult
+
+	response response
+}
+
+func newResult(job inspect.Job, secrets redact.Redactor) result {
+	r := result{
+		ID: job.ID, Queue: job.Queue, Type: job.Type, State: job.State, Ended: job.Since,
+		Payload:  cli.Text(secrets.Payload(job.Payload)),
+		response: parseResponse(job.Type, job.Result),
+	}
+	if job.State == "archived" {
+		r.Error = job.LastErr
+	}
+	body := cli.Text(r.response.body)
+	if r.HTTPResult = r.response.call; r.HTTPResult == nil {
+		r.Result = &body
+	} else {
+		r.Body = &body
+	}
+	return r
+}
+
+func (r result) line() string {
+	what, text := "result", strings.TrimSpace(string(r.response.body))
+	if r.HTTPResult != nil {
+		what = r.response.status()
+		if r.Saved != "" {
+			text = "saved: " + r.Saved
+		}
+	}
+	if text == "" && r.Error != "" {
+		what, text = "no response", r.Error
+	}
+	return strings.TrimRight(fmt.Sprintf("%s  %s  %s  %s  %s  %s", cli.DateTime(r.Ended), cli.Cell(r.ID), cli.Cell(r.Type), cli.Cell(string(r.Payload)), what, cli.Cell(text)), " ")
+}
+
+// response is the result that a job's handler wrote: for an http:request the response of its last run.
+type response struct {
+	call *tasks.HTTPResult // nil for other types
+	body []byte
+}
+
+// parseResponse parses a result. A result that is no HTTPResult becomes the body.
+func parseResponse(taskType string, result []byte) response {
+	var call tasks.HTTPResult
+	if taskType != tasks.TypeHTTPRequest || json.Unmarshal(result, &call) != nil {
+		return response{body: result}
+	}
+	body := []byte(call.Body)
+	if call.Base64 {
+		call.Base64 = false
+		var err error
+		if body, err = base64.StdEncoding.DecodeString(call.Body); err != nil {
+			return response{body: result}
+		}
+	}
+	return response{&call, body}
+}
+
+// lines returns the names and values of a response, for [cli.Fields].
+func (r response) lines() [][2]string {
+	if r.call == nil {
+		return [][2]string{{"result", string(r.body)}}
+	}
+	lines := [][2]string{{"response", r.status()}, {"url", r.call.URL}, {"saved", r.call.Saved}}
+	for _, name := range slices.Sorted(maps.Keys(r.call.Headers)) {
+		lines = append(lines, [2]string{"header", name + ": " + strings.Join(r.call.Headers[name], ", ")})
+	}
+	return append(lines, [2]string{"body", string(r.body)})
+}
+
+func (r response) status() string {
+	length := fmt.Sprintf("%d bytes", len(r.body))
+	switch {
+	case r.call.Truncated && r.call.Length >= 0:
+		length = fmt.Sprintf("the first %d of %d bytes", len(r.body), r.call.Length)
+	case r.call.Truncated:
+		length = "the first " + length
+	case r.call.Saved != "":
+		length = fmt.Sprintf("%d bytes", r.call.Length)
+	}
+	took := duration.Text(time.Duration(r.call.DurationMS) * time.Millisecond)
+	return fmt.Sprintf("%d %s in %s, %s", r.call.Status, http.StatusText(r.call.Status), took, length)
+}
+
+// folder writes each body to a file, in a folder for each queue.
+type folder struct {
+	root                     *os.Root
+	stdio                    cli.IO
+	written, exist, differed int
+}
+
+// createFolder returns a folder of files, of which it replaces none.
+func createFolder(name string, stdio cli.IO) (*folder, error) {
+	if err := os.MkdirAll(name, 0o755); err != nil {
+		return nil, cli.Usagef("--out %w", err)
+	}
+	root, err := os.OpenRoot(name)
+	return &folder{root: root, stdio: stdio}, err
+}
+
+func (f *folder) put(r result) error {
+	if len(r.response.body) == 0 || r.HTTPResult != nil && r.Saved != "" {
+		return nil
+	}
+	queue := fileName(r.Queue)
+	name, temp := filepath.Join(queue, fileName(r.ID)), filepath.Join(queue, ".headgate-"+uuid.NewString())
+	if err := errors.Join(f.root.MkdirAll(queue, 0o755), f.root.WriteFile(temp, r.response.body, 0o644)); err != nil {
+		return err
+	}
+	err := f.root.Link(temp, name) // unlike a rename, it replaces no file
+	err = errors.Join(err, f.root.Remove(temp))
+	if errors.Is(err, fs.ErrExist) {
+		if before, err := f.root.ReadFile(name); err == nil && bytes.Equal(before, r.response.body) {
+			f.exist++
 			return nil
 		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-tick.C:
+		f.differed++
+		fmt.Fprintf(f.stdio.Err, "worker: %s exists with other content and is not replaced\n", name)
+		return nil
+	}
+	if err == nil {
+		f.written++
+	}
+	return err
+}
+
+func (f *folder) close() error {
+	fmt.Fprintf(f.stdio.Out, "wrote %d bodies below %s; %d exist already\n", f.written, f.root.Name(), f.exist+f.differed)
+	if err := f.root.Close(); err != nil || f.differed == 0 {
+		return err
+	}
+	return cli.Failed
+}
+
+// fileName returns a file name for a text. The name contains no folder, and different texts have
+// different names.
+func fileName(text string) string {
+	var name strings.Builder
+	for i := range len(text) {
+		switch c := text[i]; {
+		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', c == '_', c == '@', c == '-', c == '.' && i > 0:
+			name.WriteByte(c)
+		default:
+			fmt.Fprintf(&name, "%%%02X", c)
 		}
 	}
+	if name.Len() > 150 { // of about 255 that a file system allows
+		return fmt.Sprintf("%s~%x", name.String()[:100], sha256.Sum256([]byte(text)))
+	}
+	return name.String()
 }

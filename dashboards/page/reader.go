@@ -99,10 +99,7 @@ func (r *reader) readAll(ctx context.Context) (*snapshot, error) {
 	s.Changes = joinChanges(changes, r.queues.Sharded)
 	for _, l := range status.Limits {
 		row := limitRow{Limit: l, now: s.Now}
-		row.Steps, row.From = r.history.row(l.Name, status.At)
-		for _, step := range row.Steps {
-			row.Sum = row.Sum.Add(step)
-		}
+		row.chart, row.Sum = r.history.chart(l.Name, status.At)
 		s.Limits = append(s.Limits, row)
 	}
 	slices.SortStableFunc(s.Limits, func(a, b limitRow) int {
@@ -157,11 +154,16 @@ func (h *history) read(ctx context.Context, in *inspect.Queues, now time.Time) e
 	return err
 }
 
-// row returns the steps of a limit up to now, the oldest first, and the time at which the first begins.
-func (h *history) row(limit string, now time.Time) (row []stats.LimitSummary, from time.Time) {
-	first := stepOf(now) - chartSteps + 1
-	for step := first; step <= stepOf(now); step++ {
-		row = append(row, h.steps[step][limit])
+// chart returns the chart of a limit, and the sum of its steps up to now.
+func (h *history) chart(limit string, now time.Time) (c chart, sum stats.LimitSummary) {
+	last := stepOf(now)
+	first := last - chartSteps + 1
+	c.From = first * int64(chartStep/time.Second)
+	for i := first; i < last; i++ {
+		step := h.steps[i][limit]
+		c.Permits = append(c.Permits, float64(step.Permits)/chartStep.Seconds())
+		c.Denials = append(c.Denials, float64(step.Denied)/chartStep.Seconds())
+		sum = sum.Add(step)
 	}
-	return row, time.UnixMilli(first * chartStep.Milliseconds())
+	return c, sum.Add(h.steps[last][limit])
 }

@@ -52,10 +52,17 @@ func (s *snapshot) Alive() (n int) {
 // limitRow is a limit in the table.
 type limitRow struct {
 	inspect.Limit
-	Steps []stats.LimitSummary // of the chart; the last is incomplete
-	Sum   stats.LimitSummary   // of Steps
-	From  time.Time            // when Steps begin
+	chart chart
+	Sum   stats.LimitSummary // of the chart, and of the step that is not over
 	now   time.Time
+}
+
+// chart has the rates per second of the last 15 minutes, by steps that are over.
+type chart struct {
+	From    int64     `json:"from"` // Unix seconds
+	Permits []float64 `json:"permits"`
+	Denials []float64 `json:"denials"`
+	Allowed float64   `json:"allowed"` // the limit's rate; 0 for a limit with keys
 }
 
 // levels are the classes of states in the style sheet.
@@ -110,66 +117,32 @@ func (r limitRow) Rule() string {
 	return l.String()
 }
 
-// rates returns the rate per second of a count, for each step that is over.
-func (r limitRow) rates(count func(stats.LimitSummary) int64) (rates []float64) {
-	for _, step := range r.Steps[:max(0, len(r.Steps)-1)] {
-		rates = append(rates, float64(count(step))/chartStep.Seconds())
-	}
-	return rates
-}
-
-func permits(l stats.LimitSummary) int64 { return l.Permits }
-func denied(l stats.LimitSummary) int64  { return l.Denied }
-
-// The size of a sparkline in the viewBox of the template.
-const sparkWidth, sparkHeight = 150.0, 28.0
-
 // sparkline is a small chart of permits a second.
 type sparkline struct {
-	Points  string // of an SVG polyline
-	Allowed string // y of the line of the allowed rate; empty for none
-	Text    string // for people who cannot see it
+	Points string // of an SVG polyline
+	Text   string // for people who cannot see it
 }
 
-// Spark draws the limit's permits. It also draws the allowed rate, unless that is twenty times the
-// highest rate of permits or more.
+// Spark draws the limit's permits.
 func (r limitRow) Spark() sparkline {
-	rates := r.rates(permits)
-	highest, allowed := slices.Max(rates), 0.0
-	if !r.Keyed && highest > 0 && r.DefaultMeter.PerSecond < 20*highest {
-		allowed = r.DefaultMeter.PerSecond
+	const width, height = 150.0, 28.0 // of the viewBox in the template
+	highest := slices.Max(r.chart.Permits)
+	var points []string
+	for i, rate := range r.chart.Permits {
+		points = append(points, fmt.Sprintf("%.1f,%.1f", float64(i)*width/(chartSteps-2), height-1-(height-2)*rate/max(highest, 0.01)))
 	}
-	top := max(highest, allowed) * 1.08
-	y := func(rate float64) float64 {
-		if top == 0 {
-			return sparkHeight - 1
-		}
-		return sparkHeight - 1 - (sparkHeight-2)*rate/top
-	}
-	var points strings.Builder
-	for i, rate := range rates {
-		fmt.Fprintf(&points, "%.1f,%.1f ", float64(i)*sparkWidth/float64(len(rates)-1), y(rate))
-	}
-	s := sparkline{
-		Points: strings.TrimSpace(points.String()),
+	return sparkline{
+		Points: strings.Join(points, " "),
 		Text:   display.Count(int(r.Sum.Permits), "permit") + " in 15 minutes, at most " + perSecond(highest) + " a second",
 	}
-	if allowed > 0 {
-		s.Allowed = fmt.Sprintf("%.1f", y(allowed))
-	}
-	return s
 }
 
-// Chart returns the data of the large chart as JSON, for an attribute. A limit with keys has no
-// allowed rate, because the chart is the sum over its keys.
+// Chart returns the data of the large chart as JSON, for an attribute.
 func (r limitRow) Chart() (string, error) {
-	allowed := r.DefaultMeter.PerSecond
-	if r.Keyed {
-		allowed = 0
+	if !r.Keyed { // else the chart is the sum over the keys
+		r.chart.Allowed = r.DefaultMeter.PerSecond
 	}
-	text, err := json.Marshal(map[string]any{
-		"from": r.From.Unix(), "permits": r.rates(permits), "denials": r.rates(denied), "allowed": allowed,
-	})
+	text, err := json.Marshal(r.chart)
 	return string(text), err
 }
 
@@ -232,7 +205,9 @@ func (s *snapshot) lastChange(what, limit, key string) (c throttle.Change) {
 	return c
 }
 
-// by returns " by NAME", or nothing if the author of a change is unknown.
+// By returns " by NAME" for the newest such change, or nothing if its author is unknown.
+func (s *snapshot) By(what, limit, key string) string { return by(s.lastChange(what, limit, key)) }
+
 func by(c throttle.Change) string {
 	if c.By == "" {
 		return ""
@@ -240,36 +215,26 @@ func by(c throttle.Change) string {
 	return " by " + short(c.By)
 }
 
-// event is a line of the changelog.
-type event struct {
-	At   time.Time
-	Text string
-	Note string          // who made the change
-	Job  *throttle.JobID // to link to, or nil
-}
-
-func changeEvent(c throttle.Change, now time.Time) event {
-	e := event{At: c.At, Text: meterName(c.Limit + "|" + c.Key), Note: strings.TrimSpace(by(c))}
+// changeText describes a change in a line.
+func changeText(c throttle.Change) string {
+	text := meterName(c.Limit + "|" + c.Key)
 	switch {
 	case c.Schedule != "":
-		e.Text = "schedule " + short(c.Schedule) + " " + c.What
+		return "schedule " + short(c.Schedule) + " " + c.What
 	case c.Job.ID != "":
-		e.Text, e.Job = "job "+c.What+" of queue "+short(c.Job.Queue), &c.Job
+		return "job " + c.What + " of queue " + short(c.Job.Queue)
+	case c.Jobs > 0 && c.Job.Queue != "":
+		return display.Count(c.Jobs, "job") + " " + c.What + " of queue " + short(c.Job.Queue)
 	case c.Jobs > 0:
-		e.Text = display.Count(c.Jobs, "job") + " " + c.What
-		if c.Job.Queue != "" {
-			e.Text += " of queue " + short(c.Job.Queue)
-		}
+		return display.Count(c.Jobs, "job") + " " + c.What
 	case c.Job.Queue != "":
-		e.Text = "queue " + short(c.Job.Queue) + " " + c.What
+		return "queue " + short(c.Job.Queue) + " " + c.What
 	case c.What == "blocked":
-		e.Text += " blocked until " + clock(c.Until, now)
+		return text + " blocked until " + clock(c.Until, time.Now())
 	case c.What == "set" && c.From != "", c.What == "defined" && c.From != "":
-		e.Text += ": " + display.Visible(c.From, shortText) + " → " + display.Visible(c.To, shortText)
+		return text + ": " + display.Visible(c.From, shortText) + " → " + display.Visible(c.To, shortText)
 	case c.To != "":
-		e.Text += " " + c.What + ": " + display.Visible(c.To, shortText)
-	default:
-		e.Text += " " + c.What
+		return text + " " + c.What + ": " + display.Visible(c.To, shortText)
 	}
-	return e
+	return text + " " + c.What
 }

@@ -49,7 +49,7 @@ func execute(w io.Writer, name string, data any) error {
 // SVGs.
 var functions = template.FuncMap{
 	"num": func(n any) string { return display.Number(reflect.ValueOf(n).Int()) }, "perSecond": perSecond, "span": span,
-	"clock": moment, "since": since, "short": short, "plural": display.Count, "key": keyName, "meter": meterName,
+	"clock": moment, "since": since, "short": short, "plural": display.Count, "key": keyName, "meter": meterName, "change": changeText, "by": by,
 	"percent": func(share float64) string { return fmt.Sprintf("%.1f%%", 100*share) },
 	"act":     act, "to": to,
 	"isFull": func(share float64) bool { return share >= 0.95 },

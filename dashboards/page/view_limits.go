@@ -19,10 +19,10 @@ const (
 )
 
 type limitsData struct {
-	Rows   []limitRow
-	Pages  pages
-	Open   *openLimit // nil if none is open
-	Events []event    // the newest first
+	Rows    []limitRow
+	Pages   pages
+	Open    *openLimit        // nil if none is open
+	Changes []throttle.Change // the last eight
 }
 
 type openLimit struct {
@@ -36,7 +36,6 @@ type openLimit struct {
 type keyRow struct {
 	waitdb.Meter
 	Blocked *throttle.Blocked  // nil if it is not
-	By      string             // who blocked it, as the end of a sentence
 	Own     string             // its override of the limit's rate
 	ETA     *forecast.Estimate // when the last waiting job runs; nil if none waits
 }
@@ -44,7 +43,7 @@ type keyRow struct {
 // loadLimits loads a page of the table of limits. If a limit is open, that is the page with the
 // limit, and the parameter "page" is the page of the limit's keys.
 func loadLimits(ctx context.Context, p *Page, s *snapshot, at address) (any, error) {
-	d := limitsData{Events: changeEvents(s, s.Changes[:min(8, len(s.Changes))])}
+	d := limitsData{Changes: s.Changes[:min(8, len(s.Changes))]}
 	open := slices.IndexFunc(s.Limits, func(r limitRow) bool { return r.Name == at.Get("open") })
 	page := pageNumber(at)
 	var err error
@@ -91,7 +90,7 @@ func loadOpenLimit(ctx context.Context, p *Page, s *snapshot, row *limitRow, at 
 			k.Own = definition.Keys[i].String()
 		}
 		if i := slices.IndexFunc(row.Blocks, func(b throttle.Blocked) bool { return b.Key == m.Key }); i >= 0 {
-			k.Blocked, k.By = &row.Blocks[i], by(s.lastChange("blocked", row.Name, m.Key))
+			k.Blocked = &row.Blocks[i]
 		}
 		o.Found = append(o.Found, k)
 	}
@@ -102,37 +101,27 @@ func loadOpenLimit(ctx context.Context, p *Page, s *snapshot, row *limitRow, at 
 }
 
 type changesData struct {
-	Changes    []event    // the newest first
-	Blocks     []blockRow // the next to end first
-	BlockCount int        // with those that are not in Blocks
-	Pages      pages      // of Changes
+	Changes    []throttle.Change // the newest first
+	Blocks     []blockRow        // the next to end first
+	BlockCount int               // with those that are not in Blocks
+	Pages      pages             // of Changes
 }
 
 type blockRow struct {
 	Limit string
 	throttle.Blocked
-	By string // empty if unknown
 }
 
 func loadChanges(_ context.Context, _ *Page, s *snapshot, at address) (any, error) {
 	page := pageNumber(at)
-	d := changesData{Pages: newPages(at, page, changesPage, len(s.Changes))}
-	d.Changes = changeEvents(s, pageOf(s.Changes, page, changesPage))
+	d := changesData{Pages: newPages(at, page, changesPage, len(s.Changes)), Changes: pageOf(s.Changes, page, changesPage)}
 	for _, row := range s.Limits {
-		d.BlockCount += len(row.Blocks)
 		for _, b := range row.Blocks {
-			if len(d.Blocks) < maxBlocks && b.Until.After(s.Now) {
-				d.Blocks = append(d.Blocks, blockRow{row.Name, b, short(s.lastChange("blocked", row.Name, b.Key).By)})
-			}
+			d.Blocks = append(d.Blocks, blockRow{row.Name, b})
 		}
 	}
 	slices.SortStableFunc(d.Blocks, func(a, b blockRow) int { return a.Until.Compare(b.Until) })
+	d.BlockCount = len(d.Blocks)
+	d.Blocks = d.Blocks[:min(len(d.Blocks), maxBlocks)]
 	return d, nil
-}
-
-func changeEvents(s *snapshot, changes []throttle.Change) (list []event) {
-	for _, c := range changes {
-		list = append(list, changeEvent(c, s.Now))
-	}
-	return list
 }

@@ -152,7 +152,7 @@ func (p *Page) serveAction(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	p.Log.Info("changed on the page", "action", form.Get("action"), "by", userOf(ctx), "what", objectOf(a, form))
-	p.reader.read()
+	p.reader.expire()
 	redirect(w, backTo(form.Get("back")))
 }
 

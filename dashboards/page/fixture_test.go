@@ -62,7 +62,6 @@ func (w *fixture) page() *page.Page {
 	w.t.Helper()
 	p, err := page.New(w.options)
 	w.must(err)
-	w.t.Cleanup(func() { _ = p.Close() })
 	return p
 }
 
@@ -72,7 +71,6 @@ func (w *fixture) serve() string {
 	p := w.page()
 	server := httptest.NewServer(p)
 	w.t.Cleanup(func() {
-		_ = p.Close()
 		server.CloseClientConnections()
 		server.Close()
 	})

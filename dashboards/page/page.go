@@ -25,7 +25,7 @@ import (
 
 // Options configure a page. Redis and Limiter are required.
 type Options struct {
-	// Redis is the client for the asynq queues and the limiter's scope. The caller closes it after the page.
+	// Redis is the client for the asynq queues and the limiter's scope. The caller closes it.
 	Redis   redis.UniversalClient
 	Limiter *throttle.Limiter
 	// Scope is the limiter's scope. Empty means "default".
@@ -67,8 +67,6 @@ type Page struct {
 	reader   *reader
 	redactor redactor
 	handler  http.Handler
-	ctx      context.Context // ends with Close
-	cancel   context.CancelFunc
 }
 
 // New returns a page, which reads nothing before the first request. The error of New joins all errors
@@ -98,8 +96,7 @@ func New(o Options) (*Page, error) {
 	for _, q := range o.Shards { // the server has checked them
 		p.queues.Sharded[q.Queue] = shard.Queue{Name: q.Queue, Count: q.Count, ByKey: q.ByKey, Divided: q.Divided}
 	}
-	p.ctx, p.cancel = context.WithCancel(context.Background())
-	p.reader = newReader(p.ctx, p.queues)
+	p.reader = newReader(p.queues)
 	routed := p.protect(http.HandlerFunc(p.route), p.fail)
 	// Refuse POSTs from other sites. No GET changes anything.
 	p.handler = http.NewCrossOriginProtection().Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -110,12 +107,6 @@ func New(o Options) (*Page, error) {
 		}
 	}))
 	return p, nil
-}
-
-// Close stops reading. Later requests get the last data, or an error. It returns nil.
-func (p *Page) Close() error {
-	p.cancel()
-	return nil
 }
 
 // ServeHTTP implements http.Handler.
@@ -196,7 +187,6 @@ func (p *Page) serveView(w http.ResponseWriter, r *http.Request, name string) {
 	s := p.reader.latest(r.Context())
 	ctx, cancel := context.WithTimeout(r.Context(), readTimeout)
 	defer cancel()
-	defer context.AfterFunc(p.ctx, cancel)()
 	data, err := views[name].load(ctx, p, s, at)
 	if err != nil {
 		p.failRead(w, err)

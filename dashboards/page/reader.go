@@ -6,10 +6,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
-
-	"golang.org/x/sync/singleflight"
 
 	"github.com/headgate/headgate/internal/inspect"
 	"github.com/headgate/headgate/internal/shard"
@@ -32,51 +29,46 @@ const (
 // reader shares snapshots between all viewers. It reads a new snapshot if a request finds the last
 // one too old.
 type reader struct {
-	ctx     context.Context
 	queues  *inspect.Queues
-	last    atomic.Pointer[snapshot] // never nil
-	flight  singleflight.Group
-	reading sync.Mutex // guards history, and is held while Redis is read
+	mu      sync.Mutex // guards the fields below, and is held while Redis is read
+	last    *snapshot
+	expires time.Time // of last, by this process's clock
 	history history
 }
 
-func newReader(ctx context.Context, queues *inspect.Queues) *reader {
-	r := &reader{ctx: ctx, queues: queues, history: history{map[int64]map[string]stats.LimitSummary{}, map[string]string{}}}
-	r.last.Store(&snapshot{Status: &inspect.Status{}, Now: time.Now()})
-	return r
+func newReader(queues *inspect.Queues) *reader {
+	return &reader{
+		queues: queues, last: &snapshot{Status: &inspect.Status{}, Now: time.Now()},
+		history: history{map[int64]map[string]stats.LimitSummary{}, map[string]string{}},
+	}
 }
 
-// latest returns the last snapshot, or a new one if the last is too old. All callers wait for the same
-// read. If ctx ends or the page closes first, latest returns the old snapshot with an error.
+// latest returns the last snapshot, or a new one if the last is too old. If Redis cannot be read, the
+// new snapshot has the old data and an error.
 func (r *reader) latest(ctx context.Context) *snapshot {
-	s := r.last.Load()
-	if time.Now().Before(s.expires) {
-		return s
-	}
-	select {
-	case <-r.flight.DoChan("", func() (any, error) { r.read(); return nil, nil }):
-		return r.last.Load()
-	case <-ctx.Done():
-		return s.outdated(ctx.Err())
-	case <-r.ctx.Done():
-		return s.outdated(r.ctx.Err())
-	}
-}
-
-// read reads a new snapshot. If Redis cannot be read, the new snapshot has the old data and an error.
-func (r *reader) read() {
-	r.reading.Lock()
-	defer r.reading.Unlock()
-	ctx, cancel := context.WithTimeout(r.ctx, readTimeout)
-	defer cancel()
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	start := time.Now()
+	if start.Before(r.expires) {
+		return r.last
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readTimeout) // others wait for it, too
+	defer cancel()
 	s, err := r.readAll(ctx)
 	age := max(minAge, readRest*time.Since(start))
 	if err != nil {
-		s, age = r.last.Load().outdated(err), minAge
+		s, age = new(*r.last), minAge
+		s.Err = err
 	}
-	s.expires = time.Now().Add(age)
-	r.last.Store(s)
+	r.last, r.expires = s, time.Now().Add(age)
+	return s
+}
+
+// expire makes the next request read a new snapshot.
+func (r *reader) expire() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.expires = time.Time{}
 }
 
 func (r *reader) readAll(ctx context.Context) (*snapshot, error) {

@@ -23,7 +23,6 @@ func TestReadOnly_Rights(t *testing.T) {
 	o.Limiter = throttle.New(few, throttle.Options{Scope: "crawl", Logger: quiet})
 	p, err := page.New(o)
 	w.must(err)
-	t.Cleanup(func() { _ = p.Close() })
 	for _, path := range []string{"/", "/?open=mail", "/waiting", "/jobs", "/jobs?state=archived", "/changes", "/find?q=job", "/job?queue=default&id=job"} {
 		if got := ask(p, request("GET", path, nil)); got.StatusCode != 200 && got.StatusCode != 303 {
 			t.Errorf("%s: %d %.500s", path, got.StatusCode, body(t, got))

@@ -21,14 +21,6 @@ type snapshot struct {
 	Summary summary
 	Now     time.Time // Redis's time when the data was read, in this process's zone
 	Err     error     // the error of the last read; nil if the data is current
-	expires time.Time // by this process's clock
-}
-
-// outdated returns a snapshot with the same data and an error.
-func (s *snapshot) outdated(err error) *snapshot {
-	old := *s
-	old.Err = err
-	return &old
 }
 
 // Jobs returns the number of jobs in a state, in all queues.

@@ -85,7 +85,6 @@ func TestForecast_Consistent(t *testing.T) {
 		p, err := page.New(page.Options{Redis: rdb, Limiter: limiter.Limiter, Scope: "default", Log: quiet})
 		must(t, err)
 		said["the page"] = headline(t, p)
-		must(t, p.Close())
 		for name, in := range lastRuns(t, metrics.New(server, rdb, metrics.Options{})) {
 			said["metrics of "+name] = time.Now().Add(in)
 		}

@@ -114,12 +114,14 @@ func (r *Recorder) Start() (stop func()) {
 }
 
 func (r *Recorder) run(ctx context.Context) {
-	write, sample, alive := time.NewTicker(writeInterval), time.NewTimer(writeInterval), time.NewTicker(aliveInterval)
-	defer write.Stop()
-	defer sample.Stop()
-	defer alive.Stop()
-	r.reportAlive(ctx)
-	for {
+	tick := time.NewTicker(writeInterval)
+	defer tick.Stop()
+	var alive, sample time.Time // times of the next reports
+	for now := time.Now(); ; {
+		if !now.Before(alive) {
+			r.reportAlive(ctx)
+			alive = now.Add(aliveInterval)
+		}
 		select {
 		case <-ctx.Done():
 			last, cancel := context.WithTimeout(context.Background(), 2*callTimeout)
@@ -127,12 +129,11 @@ func (r *Recorder) run(ctx context.Context) {
 			r.write(last)
 			r.report(last, "")
 			return
-		case <-alive.C:
-			r.reportAlive(ctx)
-		case <-write.C:
-			r.write(context.Background())
-		case <-sample.C:
-			sample.Reset(r.sampleBacklog(ctx))
+		case now = <-tick.C:
+		}
+		r.write(context.Background())
+		if !now.Before(sample) {
+			sample = now.Add(r.sampleBacklog(ctx))
 		}
 	}
 }

@@ -38,10 +38,7 @@ func (w *Worker) serveHTTP(l net.Listener, who config.Page) (end func(), err err
 			w.log.Error("metrics and health are no longer served", "error", err)
 		}
 	}()
-	return func() {
-		_ = p.Close()
-		CloseServer(server)
-	}, nil
+	return func() { CloseServer(server) }, nil
 }
 
 // newMux routes everything that the listener serves. Metrics and readiness contain names of limits,

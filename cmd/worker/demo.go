@@ -53,7 +53,6 @@ func (c *demoCommand) Run(ctx context.Context, stdio cli.IO) error {
 	if err != nil {
 		return err
 	}
-	defer p.Close()
 	mux := http.NewServeMux()
 	mux.Handle("/api/", api)
 	mux.Handle("/", p)

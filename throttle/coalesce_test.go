@@ -3,6 +3,7 @@ package throttle
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"testing"
@@ -122,4 +123,39 @@ func TestCoalescer_ContextEndsEarly(t *testing.T) {
 			t.Errorf("sent: %v, want 1 and 3", sent)
 		}
 	})
+}
+
+// TestParseFastLimit_Corrupt: a corrupt summary does not become a limit that lets everything
+// through.
+func TestParseFastLimit_Corrupt(t *testing.T) {
+	for _, summary := range []string{"funnel 5 x 10", "funnel 5 1e+15 10", "funnel 0 1000000 1", "token_bucket -1 1000000 1", "funnel 5 1000000 0", "funnel 5 1000000", "window 5 1000000 1"} {
+		if f := parseFastLimit("api", summary); f.limit != nil {
+			t.Errorf("%q is for the fast path: %+v", summary, f.limit)
+		}
+	}
+	if f := parseFastLimit("api", "funnel 5 1000000 10"); f.limit == nil || f.skip.Load() != 0 {
+		t.Error("a funnel is not for the fast path")
+	}
+}
+
+// TestLocal_ColdKeys: what counts nothing any more is dropped while calls go on, and looking at a
+// key keeps nothing.
+func TestLocal_ColdKeys(t *testing.T) {
+	now := time.Unix(1_800_000_000, 0)
+	l := NewLocal(Options{Clock: func() time.Time { return now }})
+	if err := l.Define(t.Context(), Limit{Name: "a", Kind: SlidingLog, Rate: PerMinute(5)}); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 3000 {
+		n := 1
+		if i >= 1000 {
+			now, n = now.Add(time.Second), 0
+		}
+		if _, err := l.AllowN(t.Context(), "a", fmt.Sprint(i), n); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if kept := len(l.backend.(*local).meters); kept != 0 {
+		t.Errorf("%d meters are kept, want none", kept)
+	}
 }

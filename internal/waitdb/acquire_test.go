@@ -194,3 +194,103 @@ func TestAcquire_BadInput(t *testing.T) {
 	}
 	expect(t, "left", ask(t, s, "l", 0).Remaining, 1)
 }
+
+// TestAllow_LeavesPermitsToLanes: a job that needs all permits at once runs as soon as
+// they exist, though a caller asks for one each millisecond; a caller that waits as long as it was told to,
+// passes when the job has run.
+func TestAllow_LeavesPermitsToLanes(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
+	onRedis(t, func(t *testing.T, s *fixture) {
+		define(t, s, throttle.Limit{Name: "l", Kind: throttle.TokenBucket, Rate: throttle.PerSecond(20), Capacity: 50})
+		all := throttle.Need{Limit: "l", Key: "k", Cost: 50}
+		expect(t, "of others before", ask(t, s, "l", 40).Outcome, allowed)
+		expect(t, "needs all", s.acquire(t, "all", all).Outcome, denied)
+		d := ask(t, s, "l", 1)
+		expect(t, "beside it", [3]any{d.Outcome, d.RetryAfter, d.Remaining}, [3]any{denied, 2050 * time.Millisecond, 0})
+		look, err := s.AllowN(background, "l", "k", 0)
+		must(t, err)
+		expect(t, "who looks", [2]any{look.Outcome, look.Remaining}, [2]any{allowed, 0})
+		passed := 0
+		for arrived := s.now; s.now.Sub(arrived) < 2*time.Second; s.wait(time.Millisecond) {
+			if ask(t, s, "l", 1).OK() {
+				passed++
+			}
+			if s.now.Sub(arrived)%(100*time.Millisecond) == 0 {
+				s.pump(t)
+			}
+		}
+		expect(t, "passed it", passed, 0)
+		s.wantTaken(t, s.pumped(t), all)
+		s.pump(t)
+		s.wait(50 * time.Millisecond)
+		expect(t, "when it has run", ask(t, s, "l", 1).Outcome, allowed)
+	})
+}
+
+// TestAllow_LaneWaitsElsewhere: a lane that waits for one of its limits, or
+// for less than there is, keeps no caller from what it leaves.
+func TestAllow_LaneWaitsElsewhere(t *testing.T) {
+	onRedis(t, func(t *testing.T, s *fixture) {
+		define(t, s, perMinute("slow", 1), perMinute("l", 9))
+		both := []throttle.Need{one("slow"), one("l")}
+		s.acquire(t, "a", both...)
+		expect(t, "waits for the slow one", s.acquire(t, "b", both...).Limit, "slow")
+		s.pump(t)
+		d := ask(t, s, "l", 8)
+		expect(t, "beside it", [2]any{d.Outcome, d.Remaining}, [2]any{allowed, 0})
+		expect(t, "there", ask(t, s, "slow", 1).RetryAfter, 2*time.Minute)
+	})
+}
+
+func TestLease_PassedOn(t *testing.T) {
+	onRedis(t, func(t *testing.T, s *fixture) {
+		define(t, s, throttle.Limit{Name: "c", Kind: throttle.Concurrency, Capacity: 2, Lease: 10 * time.Second})
+		need := one("c")
+		a := s.acquire(t, "a", need)
+		expect(t, "lease", a.Lease, 10*time.Second)
+		b := s.acquire(t, "b", need)
+		expect(t, "it is unknown when c runs", s.acquire(t, "c", need).Unknown, true)
+		s.acquire(t, "d", need)
+		s.acquire(t, "e", need)
+		expect(t, "granted while both run", s.pumped(t), nil)
+
+		must(t, s.lanes.Free(background, a.Holder, need))
+		expect(t, "granted when one is done", s.pumped(t), []string{"c"})
+		c := s.acquire(t, "c", need)
+		expect(t, "c", c.Outcome, allowed)
+		s.wait(9 * time.Second)
+		held, err := s.lanes.Extend(background, b.Holder, need)
+		must(t, err)
+		expect(t, "extended", held, true)
+		s.wait(time.Second)
+		expect(t, "granted when a worker has died", s.pumped(t), []string{"d"})
+		s.wantTaken(t, []string{"d"}, need)
+		held, err = s.lanes.Extend(background, c.Holder, need)
+		must(t, err)
+		expect(t, "the dead one's lease", held, false)
+		s.wait(9*time.Second - time.Microsecond)
+		expect(t, "granted before the extended lease ends", s.pumped(t), nil)
+		s.wait(time.Microsecond)
+		expect(t, "granted at its end", s.pumped(t), []string{"e"})
+	})
+}
+
+// TestLease_BelongsToTheCall: a later call of the same job neither frees nor extends an
+// earlier one's lease, nor does it take another permit's place.
+func TestLease_BelongsToTheCall(t *testing.T) {
+	onRedis(t, func(t *testing.T, s *fixture) {
+		define(t, s, throttle.Limit{Name: "c", Kind: throttle.Concurrency, Capacity: 2, Lease: 10 * time.Second})
+		first, second := s.acquire(t, "a", one("c")), s.acquire(t, "a", one("c"))
+		expect(t, "both run", ask(t, s, "c", 0).Remaining, 0)
+		must(t, s.lanes.Free(background, first.Holder, one("c")))
+		expect(t, "left after the first", ask(t, s, "c", 0).Remaining, 1)
+		held, err := s.lanes.Extend(background, first.Holder, one("c"))
+		must(t, err)
+		expect(t, "the first is extended", held, false)
+		held, err = s.lanes.Extend(background, second.Holder, one("c"))
+		must(t, err)
+		expect(t, "the second is extended", held, true)
+	})
+}

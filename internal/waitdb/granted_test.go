@@ -1,6 +1,7 @@
 package waitdb_test
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -115,5 +116,123 @@ func TestGranted_JobDenied_PermitsPassOn(t *testing.T) {
 		d := s.acquire(t, "b", both...)
 		expect(t, "b", [3]any{d.Outcome, d.Limit, d.RetryAfter}, [3]any{denied, "l", time.Hour})
 		expect(t, "granted in its place", s.pumped(t), []string{"c"})
+	})
+}
+
+// TestMaxWait: a job waits until its time is up, whatever it would have to wait for
+// then, and from that moment on it is neither granted nor let by.
+func TestMaxWait(t *testing.T) {
+	onRedis(t, func(t *testing.T, s *fixture) {
+		define(t, s, perMinute("l", 1))
+		s.acquire(t, "a", one("l"))
+		before := s.traces(t)
+		b, c := job("b"), job("c")
+		b.MaxWait, c.MaxWait = time.Minute, 10*time.Minute
+		expect(t, "though its permit exists just then", s.acquireJob(t, b, one("l")).Outcome, denied)
+		expect(t, "behind it", s.acquireJob(t, c, one("l")).Outcome, denied)
+		s.pump(t)
+		s.wait(time.Minute - time.Microsecond)
+		expect(t, "no job is promoted yet", s.pumped(t), nil)
+		s.wait(time.Microsecond)
+		expect(t, "promoted as too late, and granted", s.pumped(t), []string{"b", "c"})
+		late := s.acquireJob(t, b, one("l"))
+		expect(t, "b", [2]any{late.Outcome, late.RetryAfter}, [2]any{throttle.Expired, time.Duration(0)})
+		expect(t, "why", late.String(), "limit l for k did not let it run within the time that it may wait")
+		expect(t, "c", s.acquireJob(t, c, one("l")).Outcome, allowed)
+		s.pump(t)
+		expect(t, "traces", s.traces(t), before)
+	})
+}
+
+// TestMaxWait_GrantedButExpired: a granted job whose time is up before it arrives is not let by,
+// and what was reserved for it is another's at once.
+func TestMaxWait_GrantedButExpired(t *testing.T) {
+	onRedis(t, func(t *testing.T, s *fixture) {
+		define(t, s, perMinute("l", 1))
+		s.acquire(t, "a", one("l"))
+		b := job("b")
+		b.MaxWait = time.Minute + 100*time.Millisecond
+		s.acquireJob(t, b, one("l"))
+		s.acquire(t, "c", one("l"))
+		s.pump(t)
+		s.wait(time.Minute)
+		expect(t, "granted in time", s.pumped(t), []string{"b"})
+		s.wait(100 * time.Millisecond)
+		expect(t, "it arrives", s.acquireJob(t, b, one("l")).Outcome, throttle.Expired)
+		s.wantTaken(t, s.pumped(t), one("l"))
+		s.pump(t)
+		expect(t, "traces", s.traces(t), nil)
+	})
+}
+
+// TestMaxWait_ExpiredJobsGetNoTurns: if they were not listed yet, too.
+func TestMaxWait_ExpiredJobsGetNoTurns(t *testing.T) {
+	onRedis(t, func(t *testing.T, s *fixture) {
+		define(t, s, perMinute("l", 1))
+		s.acquire(t, "a", one("l"))
+		for i := range 5 {
+			b := job(fmt.Sprint("b", i))
+			b.MaxWait = time.Second
+			s.acquireJob(t, b, one("l"))
+		}
+		s.acquire(t, "c", one("l"))
+		s.pump(t)
+		s.wait(time.Minute)
+		_, results, _, err := s.dispatcher.store.Grant(background, "dispatcher", []fairqueue.Turn{{Lane: "default\nl|k", Held: []int64{0}}})
+		must(t, err)
+		expect(t, "granted", results[0].Job, "c")
+		expect(t, "what is wanted", s.rdb.HGetAll(background, hg("demand")).Val(), map[string]string{})
+	})
+}
+
+// TestMaxWait_UnknownWait: if it is unknown when permits return, a job waits until
+// it may wait no longer. Then it is granted, so that it expires; its
+// place counts for nothing.
+func TestMaxWait_UnknownWait(t *testing.T) {
+	onRedis(t, func(t *testing.T, s *fixture) {
+		define(t, s, throttle.Limit{Name: "c", Kind: throttle.Concurrency, Capacity: 1, Lease: time.Hour})
+		d := s.acquire(t, "a", one("c"))
+		b := job("b")
+		b.MaxWait = 20 * time.Second
+		expect(t, "though the lease takes an hour", s.acquireJob(t, b, one("c")).Outcome, denied)
+		s.acquire(t, "c", one("c"))
+		s.pump(t)
+		s.wait(20*time.Second - time.Microsecond)
+		expect(t, "granted before that", s.pumped(t), nil)
+		s.wait(time.Microsecond)
+		expect(t, "promoted to expire", s.pumped(t), []string{"b"})
+		expect(t, "granted again at once", s.pumped(t), nil)
+		for _, later := range []time.Duration{1, 2, 4, 8, 16, 32, 32} {
+			s.wait(later*time.Second - time.Microsecond)
+			expect(t, "granted too soon again", s.pumped(t), nil)
+			s.wait(time.Microsecond)
+			expect(t, "granted again", s.pumped(t), []string{"b"})
+		}
+		expect(t, "b", s.acquireJob(t, b, one("c")).Outcome, throttle.Expired)
+		s.wait(time.Second)
+		expect(t, "granted when it is gone", s.pumped(t), nil)
+		must(t, s.lanes.Free(background, d.Holder, one("c")))
+		s.wantTaken(t, s.pumped(t), one("c"))
+		s.pump(t)
+		expect(t, "traces", s.traces(t), nil)
+	})
+}
+
+// TestPutBack: a job is put back for a little longer than it is expected to wait;
+// if that is unknown, for a minute, and then for as long as it has waited.
+func TestPutBack(t *testing.T) {
+	onRedis(t, func(t *testing.T, s *fixture) {
+		define(t, s, perMinute("l", 1), throttle.Limit{Name: "c", Kind: throttle.Concurrency, Capacity: 1, Lease: 4 * time.Hour})
+		s.acquire(t, "a", one("l"))
+		d := s.acquire(t, "b", one("l"))
+		expect(t, "known", [3]any{d.Unknown, d.RetryAfter, d.PutBack}, [3]any{false, time.Minute, 71 * time.Second})
+		s.acquire(t, "x", one("c"))
+		for _, tt := range []struct{ wait, putBack time.Duration }{
+			{0, time.Minute}, {30 * time.Second, time.Minute}, {2 * time.Minute, 150 * time.Second}, {2 * time.Hour, time.Hour},
+		} {
+			s.wait(tt.wait)
+			d := s.acquire(t, "y", one("c"))
+			expect(t, "unknown", [3]any{d.Unknown, d.RetryAfter, d.PutBack}, [3]any{true, tt.putBack, tt.putBack})
+		}
 	})
 }

@@ -1,11 +1,14 @@
 package waitdb_test
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/fairqueue"
 	"github.com/headgate/headgate/internal/testutil/redistest"
@@ -141,4 +144,160 @@ func TestLongLane(t *testing.T) {
 			}
 		}
 	}
+}
+
+// twice returns all that is on it twice.
+func twice(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+	err := next(ctx, cmd)
+	if scan, ok := cmd.(*redis.ScanCmd); ok {
+		page, cursor := scan.Val()
+		scan.SetVal(slices.Concat(page, page), cursor)
+	}
+	return err
+}
+
+// TestScan_Duplicates: what a scan of Redis returns twice, as it may, counts once.
+func TestScan_Duplicates(t *testing.T) {
+	onRedis(t, func(t *testing.T, s *fixture) {
+		define(t, s, perMinute("l", 1))
+		for i := range 3 {
+			s.acquire(t, fmt.Sprint(i), one("l"))
+		}
+		s.rdb.AddHook(redistest.Hook(twice))
+		n, err := s.lanes.CountWaiting(background, "l", 0)
+		must(t, err)
+		expect(t, "who wait", n, 2)
+	})
+}
+
+func TestCountWaiting(t *testing.T) {
+	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
+		ctx := t.Context()
+		limiter := waitdb.New(throttle.New(rdb, throttle.Options{}))
+		must(t, limiter.Define(ctx, throttle.Limit{Name: "log", Kind: throttle.SlidingLog, Rate: throttle.PerHour(1)}, throttle.Limit{Name: "slog", Kind: throttle.Funnel, Rate: throttle.PerHour(1), Capacity: 5}))
+		for i := range 7 { // one runs; of the others some need both
+			needs := []throttle.Need{{Limit: "log", Key: "k"}}
+			if i%2 == 1 {
+				needs = append(needs, throttle.Need{Limit: "slog", Key: "a", Cost: i}, throttle.Need{Limit: "slog", Key: "b"})
+			}
+			_, err := limiter.Acquire(ctx, waitdb.Job{JobID: throttle.JobID{Queue: "slog|q", ID: fmt.Sprint(i)}}, needs...)
+			must(t, err)
+		}
+		for limit, want := range map[string][]int{"log": {6, 6, 0}, "slog": {3, 3, 2, 2, 1, 1, 0}, "q": {0}, "lo": {0}} {
+			for least, want := range want {
+				n, err := limiter.CountWaiting(ctx, limit, least)
+				must(t, err)
+				expect(t, fmt.Sprintf("jobs that wait for %d of %s", least, limit), n, want)
+			}
+		}
+		for least, want := range []int{3, 3, 0} {
+			n, err := limiter.CountWaiting(ctx, "slog", least, "b")
+			must(t, err)
+			expect(t, fmt.Sprintf("jobs that wait for %d of slog of b", least), n, want)
+		}
+	})
+}
+
+// TestLeader_OneProcess: others know when to ask again, and take over
+// when it resigns or its lease ends.
+func TestLeader_OneProcess(t *testing.T) {
+	s := miniFixture(t)
+	define(t, s, perMinute("l", 1))
+	s.acquire(t, "a", one("l"))
+	s.acquire(t, "b", one("l"))
+	dispatchers := map[string]*dispatcher{}
+	for _, process := range []string{"one", "two", "three"} {
+		dispatchers[process] = newDispatcher(s, process)
+	}
+	pump := func(process string) (bool, time.Duration) {
+		t.Helper()
+		_, next, held, err := dispatchers[process].pump()
+		must(t, err)
+		return held, next
+	}
+	for _, tt := range []struct {
+		process string
+		held    bool
+		next    time.Duration
+	}{{"one", true, 30 * time.Second}, {"two", false, leaseTime}, {"one", true, 30 * time.Second}} {
+		held, next := pump(tt.process)
+		expect(t, tt.process, [2]any{held, next}, [2]any{tt.held, tt.next})
+	}
+	resign := func(process string) { must(t, dispatchers[process].store.StepDown(background, process, "")) }
+	resign("two")
+	held, _ := pump("two")
+	expect(t, "after another process has stepped down", held, false)
+	resign("one")
+	held, _ = pump("two")
+	expect(t, "after one has resigned", held, true)
+	s.wait(leaseTime - time.Millisecond)
+	held, _ = pump("three")
+	expect(t, "before the end of two's lease", held, false)
+	s.wait(time.Millisecond)
+	held, _ = pump("three")
+	expect(t, "after two's lease", held, true)
+	resign("three")
+	resign("three")
+}
+
+// TestLeader_LeaseLost: one whose lease has ended gives no turns any more, whatever
+// it still thinks.
+func TestLeader_LeaseLost(t *testing.T) {
+	s := miniFixture(t)
+	define(t, s, perMinute("l", 1))
+	s.acquire(t, "a", one("l"))
+	s.acquire(t, "b", one("l"))
+	one, two := newDispatcher(s, "one"), newDispatcher(s, "two")
+	_, _, _, err := one.pump()
+	must(t, err)
+	s.wait(time.Minute)
+	_, _, held, err := two.pump()
+	must(t, err)
+	expect(t, "two takes over", held, true)
+	_, _, held, err = one.store.Grant(background, "one", []fairqueue.Turn{{Lane: "default\nl|k", Held: []int64{0}}})
+	must(t, err)
+	expect(t, "one may give turns", held, false)
+	_, err = one.store.PublishShares(background, "one", 10, map[string]int{"l|k": 0, "m|k": 7})
+	must(t, err)
+	expect(t, "one may settle", s.rdb.HExists(background, hg("meters"), "m|k\n").Val(), false)
+}
+
+// TestLeader_TakesOverManyLanes: they are read a page at a time.
+func TestLeader_TakesOverManyLanes(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
+	s := miniFixture(t)
+	define(t, s, throttle.Limit{Name: "l", Kind: throttle.Funnel, Rate: throttle.PerMinute(1)})
+	const lanes = 2*waitdb.LanesPage + 1
+	for i := range lanes {
+		for range 2 {
+			s.acquire(t, fmt.Sprint(i), throttle.Need{Limit: "l", Key: fmt.Sprint(i)})
+		}
+		s.acquire(t, fmt.Sprint("w", i), throttle.Need{Limit: "l", Key: fmt.Sprint(i)})
+	}
+	s.wait(time.Minute)
+	expect(t, "granted", len(s.pumped(t)), lanes)
+}
+
+// TestRepairDemand: the demand is counted from the waiting jobs, and corrected. Scheduler's
+// TestLostKeys lets the dispatcher do so, but on miniredis alone.
+func TestRepairDemand(t *testing.T) {
+	onRedis(t, func(t *testing.T, s *fixture) {
+		define(t, s, perMinute("other", 1))
+		db := s.lanes
+		for i := range 4 {
+			s.acquire(t, fmt.Sprint(i), one("other"))
+		}
+		must(t, s.rdb.HSet(t.Context(), hg("demand"), "other|k", 1, "gone|k", 5).Err())
+		wanted := map[string]int64{}
+		_, _, repaired, err := db.RepairRecords(t.Context(), 0, 100, wanted)
+		must(t, err)
+		expect(t, "repaired", repaired, 0)
+		expect(t, "wanted", wanted, map[string]int64{"other|k": 3})
+		must(t, db.SetDemand(t.Context(), map[string]int64{"other|k": 3, "gone|k": 0}))
+		demand, err := db.DemandByMeter(t.Context())
+		must(t, err)
+		expect(t, "demand", demand, map[string]int64{"other|k": 3})
+	})
 }

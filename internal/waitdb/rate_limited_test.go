@@ -1,6 +1,8 @@
 package waitdb_test
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -69,5 +71,151 @@ func TestRateLimited_InARow_MaxBlock(t *testing.T) {
 				t.Fatal(d, err)
 			}
 		}
+	})
+}
+
+// onAdapting runs f on a limit of ten a second that adapts, with a function that
+// takes a permit of key k, reports how its call went, and returns the key's pace.
+func onAdapting(t *testing.T, adapt throttle.Adapt, f func(t *testing.T, s *fixture, call func(refused bool, latency time.Duration) string)) {
+	onRedis(t, func(t *testing.T, s *fixture) {
+		define(t, s, throttle.Limit{Name: "host", Kind: throttle.Funnel, Rate: throttle.PerSecond(10), Capacity: 10, Adapt: &adapt})
+		id := 0
+		f(t, s, func(refused bool, latency time.Duration) string {
+			t.Helper()
+			need := throttle.Need{Limit: "host", Key: "k"}
+			id++
+			job := waitdb.Job{JobID: throttle.JobID{Queue: "q", ID: fmt.Sprint(id)}}
+			s.wait(time.Minute)
+			d, err := s.lanes.Acquire(t.Context(), job, need)
+			must(t, err)
+			if !d.OK() {
+				t.Fatal(d)
+			}
+			s.wait(time.Second)
+			if refused {
+				_, err = s.lanes.RateLimited(t.Context(), job, waitdb.RateLimit{At: d.At, For: -1, Blocks: []throttle.Need{need}}, need)
+				must(t, err)
+				_, err = s.lanes.Forget(t.Context(), job.JobID)
+			} else {
+				err = s.lanes.Accepted(t.Context(), d.At, latency, d.Taken...)
+			}
+			must(t, err)
+			keys, err := s.Keys(t.Context(), "host")
+			must(t, err)
+			if len(keys) == 0 {
+				return ""
+			}
+			return paceOf(keys[0])
+		})
+	})
+}
+
+// paceOf returns the pace that feedback has found for a key.
+func paceOf(k throttle.KeyState) string {
+	_, pace, _ := strings.Cut(k.String(), "now ")
+	pace, _, _ = strings.Cut(pace, " (")
+	return pace
+}
+
+// TestAdapt_RateLimited: half at the first, half again in a row, a tenth later; slowly
+// up again, and never below the least nor above the rate.
+func TestAdapt_RateLimited(t *testing.T) {
+	onAdapting(t, throttle.Adapt{Min: throttle.PerSecond(2)}, func(t *testing.T, s *fixture, call func(bool, time.Duration) string) {
+		expect(t, "at first", call(false, 0), "")
+		expect(t, "refused", call(true, 0), "5/s")
+		d, err := s.AllowN(t.Context(), "host", "k", 0)
+		must(t, err)
+		if d.OK() || d.RetryAfter < 500*time.Millisecond || d.RetryAfter > time.Second {
+			t.Errorf("blocked: %s, want for half a second to a second", d)
+		}
+		expect(t, "refused in a row", call(true, 0), "2.5/s")
+		expect(t, "the least", call(true, 0), "2/s")
+		expect(t, "ten seconds' gain", call(false, 0), "2.1/s")
+		expect(t, "a tenth less", call(true, 0), "2/s")
+		for range 100 {
+			call(false, 0)
+		}
+		expect(t, "in the end", call(false, 0), "")
+		must(t, s.SetKey(t.Context(), "host", "k", throttle.Override{Rate: throttle.PerSecond(4)}))
+		expect(t, "half of the key's own rate", call(true, 0), "2/s")
+		must(t, s.Reset(t.Context(), "host", "k"))
+		expect(t, "after a reset", call(false, 0), "")
+		expect(t, "refused once more", call(true, 0), "2/s")
+		s.wait(2 * time.Hour)
+		expect(t, "what was learned hours ago", call(false, 0), "")
+		keys, err := s.Keys(t.Context(), "host")
+		must(t, err)
+		expect(t, "the rate still holds", keys[0].Override.Rate, throttle.PerSecond(4))
+	})
+}
+
+// TestAdapt_ManyCalls: a key gets faster by the time that has gone by, however many
+// calls are accepted meanwhile.
+func TestAdapt_ManyCalls(t *testing.T) {
+	onRedis(t, func(t *testing.T, s *fixture) {
+		define(t, s, throttle.Limit{Name: "host", Kind: throttle.Funnel, Rate: throttle.PerSecond(5000), Adapt: &throttle.Adapt{Min: throttle.PerSecond(50)}})
+		need := throttle.Need{Limit: "host", Key: "k"}
+		for range 10 {
+			s.wait(time.Second)
+			must(t, s.lanes.Accepted(t.Context(), s.now, waitdb.Overload, need))
+		}
+		for range 400 {
+			s.wait(500 * time.Microsecond)
+			must(t, s.lanes.Accepted(t.Context(), s.now, 0, need))
+		}
+		keys, err := s.Keys(t.Context(), "host")
+		must(t, err)
+		expect(t, "after 200 ms", keys[0].Share, 0.0102)
+	})
+}
+
+// TestAdapt_Latency: at once as slow as the latency wants it, by half of the way
+// back; other keys do not notice.
+func TestAdapt_Latency(t *testing.T) {
+	onAdapting(t, throttle.Adapt{Latency: 500 * time.Millisecond}, func(t *testing.T, s *fixture, call func(bool, time.Duration) string) {
+		expect(t, "as wanted", call(false, 400*time.Millisecond), "")
+		expect(t, "a clock that stepped back meanwhile", call(false, -time.Second), "")
+		expect(t, "four times as long", call(false, 2*time.Second), "2.5/s")
+		expect(t, "half of the way back", call(false, 500*time.Millisecond), "4/s")
+		expect(t, "the least", call(false, time.Hour), "6/m")
+		other, err := s.AllowN(t.Context(), "host", "other", 10)
+		must(t, err)
+		expect(t, "another key", other.ResetAfter, time.Second)
+		limit := throttle.Limit{Name: "host", Kind: throttle.Funnel, Rate: throttle.PerSecond(10), Capacity: 10}
+		limit.Adapt = &throttle.Adapt{}
+		define(t, s, limit)
+		expect(t, "where latency does not matter any more", call(false, time.Hour), "")
+		limit.Adapt = nil
+		define(t, s, limit)
+		s.wait(time.Second)
+		expect(t, "a limit that adapts no more", ask(t, s, "host", 10).ResetAfter, time.Second)
+	})
+}
+
+// TestAdapt_Overload: as to refusals, once for calls that were underway at the same
+// time, but nothing is blocked; a limit that does not adapt takes no notice.
+func TestAdapt_Overload(t *testing.T) {
+	onAdapting(t, throttle.Adapt{Min: throttle.PerSecond(2)}, func(t *testing.T, s *fixture, call func(bool, time.Duration) string) {
+		define(t, s, throttle.Limit{Name: "shared", Kind: throttle.Funnel, Rate: throttle.PerSecond(10)})
+		pace := func(at time.Time) []throttle.KeyState {
+			t.Helper()
+			must(t, s.lanes.Accepted(t.Context(), at, waitdb.Overload, throttle.Need{Limit: "host", Key: "k"}, throttle.Need{Limit: "shared"}))
+			none, err := s.Keys(t.Context(), "shared")
+			must(t, err)
+			expect(t, "of the limit that does not adapt", len(none), 0)
+			keys, err := s.Keys(t.Context(), "host")
+			must(t, err)
+			return keys
+		}
+		before := s.now
+		s.wait(time.Second)
+		expect(t, "at first", paceOf(pace(before)[0]), "5/s")
+		expect(t, "underway by then", paceOf(pace(before)[0]), "5/s")
+		s.wait(time.Second)
+		expect(t, "in a row", paceOf(pace(s.now)[0]), "2.5/s")
+		blocks, err := s.lanes.Blocks(t.Context(), "host")
+		must(t, err)
+		expect(t, "blocks", len(blocks), 0)
+		expect(t, "ten seconds' gain", call(false, 0), "2.6/s")
 	})
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"net/url"
 	"regexp"
 	"time"
@@ -16,24 +15,21 @@ import (
 	"github.com/headgate/headgate/tasks/internal/links"
 )
 
-// The defaults of CrawlHandler. MaxPages must be bounded, because a site can generate links faster
-// than a crawl can fetch them.
+// The defaults of CrawlHandler. A site can generate links faster than a crawl can fetch them.
 const (
 	DefaultMaxPage      = 10 << 20
 	DefaultMaxPages     = 100_000
 	DefaultMaxHostPages = 10_000
 )
 
-// CrawlHandler runs crawl:fetch tasks. HTTP, Redis and Client are required; without them every job
-// is archived. It is safe for concurrent use. It must not be copied, and its fields must not
-// change, after its first task. It needs a server of package scheduler, because it puts jobs back.
-// The server's ErrorHandler must call Failed for failed pages to be counted.
+// CrawlHandler runs crawl:fetch tasks. HTTP, Redis and Client are required. It is safe for concurrent
+// use, and its fields must not change after its first task. It needs a server of package scheduler,
+// because it puts jobs back, and an ErrorHandler that calls Failed.
 //
 // A run of a job makes at most one request, so one permit for its URL's host is enough. If the
-// origin's robots.txt is not known, the run requests robots.txt, and the job is put back. If
-// robots.txt redirects, the next run requests it there, under a permit of the page's host. Links
-// and redirects become further jobs, which run under the permits of their own hosts. The task's
-// result is a CrawlResult. The job ends as follows:
+// origin's robots.txt is not known, the run requests robots.txt, and the job is put back. Links and
+// redirects become further jobs, which run under the permits of their own hosts. The task's result is
+// a CrawlResult. The job ends as follows:
 //
 //   - The page was fetched, redirects, does not exist (a 4xx), or is disallowed by robots.txt: done.
 //   - No complete response in time, a temporary status, or no space on disk: retried.
@@ -45,13 +41,11 @@ const (
 type CrawlHandler struct {
 	// HTTP makes the calls. Its secrets and its SaveDir are not used.
 	HTTP *HTTPHandler
-	// Redis keeps the state of the crawls. All workers of a crawl must share it. It can be another
-	// Redis than that of the queues.
+	// Redis keeps the state of the crawls. All workers of a crawl must share it.
 	Redis redis.UniversalClient
 	// Scope separates crawls of different programs in one Redis. The zero value means "default".
 	Scope string
-	// Client enqueues the pages that a job found in the job's queue. It is a scheduler.Client or an
-	// asynq.Client for the server's Redis.
+	// Client enqueues the pages that a job found, in the job's queue.
 	Client interface {
 		EnqueueContext(ctx context.Context, task *asynq.Task, opts ...asynq.Option) (*asynq.TaskInfo, error)
 	}
@@ -79,8 +73,7 @@ type CrawlHandler struct {
 	Exclude []*regexp.Regexp `yaml:"exclude"`
 }
 
-// CrawlResult is the result of a crawl:fetch task, in JSON. Like an HTTPResult it is kept as
-// long as the task.
+// CrawlResult is the result of a crawl:fetch task, in JSON.
 type CrawlResult struct {
 	// Outcome is one of:
 	//
@@ -126,9 +119,6 @@ func (h *CrawlHandler) ProcessTask(ctx context.Context, task *asynq.Task) error 
 	if err != nil {
 		return malformed(err)
 	}
-	if h.HTTP == nil || h.Redis == nil || h.Client == nil {
-		return notCalled{fmt.Errorf("this worker runs no crawls: %w", asynq.SkipRetry)}
-	}
 	err = j.run(ctx)
 	if j.result.Outcome != "" {
 		err = keepResult(ctx, task, j.result, err)
@@ -141,9 +131,6 @@ func (h *CrawlHandler) Check(task *asynq.Task) error {
 	page, err := parse[CrawlFetch](task.Payload())
 	if err != nil {
 		return presentable(malformed(err))
-	}
-	if h.HTTP == nil {
-		return nil
 	}
 	return presentable(h.HTTP.checkAddress(page.URL))
 }
@@ -163,15 +150,14 @@ func (h *CrawlHandler) job(task *asynq.Task) (*crawlJob, error) {
 	return j, err
 }
 
-// Failed records that a job is archived or dropped. The server's ErrorHandler calls Failed with its
-// own arguments for every error. Failed ignores other types of tasks, and errors of attempts that
-// will be retried. Without Failed, the crawl counts the page as waiting. Failed takes at most 5
-// seconds.
+// Failed records that a job is archived or dropped. Otherwise the crawl counts the page as waiting. The
+// server's ErrorHandler calls Failed with its own arguments for every error. Failed ignores other types
+// of tasks, and errors of attempts that will be retried. It takes at most 5 seconds.
 func (h *CrawlHandler) Failed(ctx context.Context, task *asynq.Task, err error) error {
 	retried, _ := asynq.GetRetryCount(ctx)
 	maxRetry, _ := asynq.GetMaxRetry(ctx)
 	ends := retried >= maxRetry || errors.Is(err, asynq.SkipRetry) || errors.Is(err, asynq.RevokeTask)
-	if task.Type() != TypeCrawlFetch || h.Redis == nil || !ends {
+	if task.Type() != TypeCrawlFetch || !ends {
 		return nil
 	}
 	j, malformed := h.job(task)
@@ -220,8 +206,7 @@ func (j *crawlJob) claim(ctx context.Context) (result string, err error) {
 
 func (h *CrawlHandler) agent() string { return cmp.Or(h.Agent, "headgate") }
 
-// get makes one GET request without secrets, and does not follow redirects. The caller closes the
-// response's body.
+// get makes one GET request without secrets. The caller closes the response's body.
 func (j *crawlJob) get(ctx context.Context, url string) (*openResponse, error) {
 	headers := map[string]string{"User-Agent": j.agent(), "Accept": "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"}
 	return j.HTTP.exchange(ctx, HTTPRequest{URL: url, Headers: headers})

@@ -20,8 +20,7 @@ import (
 // TypeCrawlFetch names the task that fetches one page of a crawl and continues from there.
 const TypeCrawlFetch = "crawl:fetch"
 
-// MaxDepth is the maximum number of links that a crawl follows from its start. Longer paths are
-// usually generated without end, such as those of calendars.
+// MaxDepth is the maximum number of links that a crawl follows from its start.
 const MaxDepth = 1000
 
 // maxStart is the largest integer of Redis's scripts.
@@ -33,8 +32,7 @@ const (
 	SameSite = "same-site" // the registered domain of URL's host, and its subdomains
 )
 
-// CrawlFetch is the payload of a crawl:fetch task. Only Crawl and URL are
-// required:
+// CrawlFetch is the payload of a crawl:fetch task. Only Crawl and URL are required:
 //
 //	{"crawl": "docs", "url": "https://example.com/", "depth": 3,
 //	 "allow": ["same-host", "*.example.org"]}
@@ -49,10 +47,10 @@ type CrawlFetch struct {
 	// Allow lists the hosts that the crawl may visit in addition to URL itself: SameHost, SameSite,
 	// "example.com" for one host, "*.example.com" for its subdomains. The zero value means SameHost.
 	Allow []string `json:"allow,omitempty" want:"a list such as [\"same-host\", \"*.example.com\"]"`
-	// Start is the time in µs at which a user enqueued the job, which is then a seed of the crawl.
-	// Give the same Start to all seeds that you enqueue together. A seed with a later Start joins
-	// the crawl while the crawl runs, and starts a new crawl after the end. Jobs that the crawl enqueues have the Start of the crawl.
-	// The zero value means the time at which the job runs.
+	// Start is the time in µs at which a user enqueued the job. Give the same Start to all jobs that
+	// you enqueue together. A job with a later Start joins the crawl while the crawl runs, and starts
+	// a new crawl after the end. Jobs that the crawl enqueues have the Start of the crawl. The zero
+	// value means the time at which the job runs.
 	Start int64 `json:"start,omitempty" want:"a moment in µs since 1970"`
 	// Sitemap reports whether URL is a sitemap.
 	Sitemap bool `json:"sitemap,omitempty" want:"true or false"`
@@ -63,8 +61,7 @@ type CrawlFetch struct {
 }
 
 // NewCrawlFetch returns a task that fetches the page. If the page has a Start, the task's ID is
-// CrawlFetch.ID, so asynq rejects a second job with ErrTaskIDConflict. An asynq.TaskID in opts
-// overrides that ID. The error is Validate's.
+// CrawlFetch.ID, so asynq rejects a second job with ErrTaskIDConflict. The error is Validate's.
 func NewCrawlFetch(c CrawlFetch, opts ...asynq.Option) (*asynq.Task, error) {
 	if c.Start != 0 {
 		opts = append([]asynq.Option{asynq.TaskID(c.ID())}, opts...)
@@ -82,7 +79,7 @@ func (c CrawlFetch) ID() string {
 	return fmt.Sprintf("crawl/%s/%d/%x", c.Crawl, c.Start, sum[:16])
 }
 
-// UnmarshalJSON reads a payload strictly. It does not Validate it.
+// UnmarshalJSON reads a payload strictly. It does not call Validate.
 func (c *CrawlFetch) UnmarshalJSON(payload []byte) error {
 	return strictjson.Decode("payload", payload, c)
 }

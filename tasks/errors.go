@@ -25,8 +25,8 @@ const (
 	Class5xx     = "5xx"
 )
 
-// Class returns the class of a built-in task's error, for retry policies. The class of an exit code
-// is ClassExit, a colon and the code. The class of any other error, and of nil, is empty.
+// Class returns the class of a built-in task's error, for retry policies. It is empty for any other
+// error, and for nil.
 func Class(err error) string {
 	if command, ok := errors.AsType[*CommandError](err); ok {
 		if command.Code < 0 {
@@ -89,7 +89,7 @@ func (e *NetworkError) Unwrap() error { return e.Err }
 const maxErrorText = 2000
 
 // presentable returns the error with a text that asynq can store: short, UTF-8, and without the
-// secrets of URLs. errors.Is and errors.As see the original error.
+// secrets of URLs.
 func presentable(err error) error {
 	if err == nil {
 		return nil
@@ -117,8 +117,8 @@ func (e *hiddenError) Error() string { return e.text }
 func (e *hiddenError) Unwrap() error { return e.err }
 
 // ErrNotCalled is wrapped by the error of an attempt that made no call, which the upstream does not
-// count. Examples are a malformed payload, an address that is not allowed, a missing secret and a
-// refused connection. If a connection was made, the request counts as sent.
+// count: for example because of a malformed payload, a missing secret or a refused connection. If a
+// connection was made, the request counts as sent.
 var ErrNotCalled = errors.New("no call was made")
 
 // notCalled wraps an error. errors.Is(err, ErrNotCalled) is true for it.

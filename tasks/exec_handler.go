@@ -26,13 +26,11 @@ import (
 // payload is a JSON object for Command.Args, or empty.
 const PrefixExec = "exec:"
 
+// The defaults of Command, and the maximum of CommandError.Stderr in bytes.
 const (
-	// DefaultCommandTimeout is the default of Command.Timeout.
 	DefaultCommandTimeout = time.Minute
-	// DefaultMaxOutput is the default of Command.MaxOutput.
-	DefaultMaxOutput = 64 << 10
-	// maxStderr is the maximum of CommandError.Stderr in bytes.
-	maxStderr = 1000
+	DefaultMaxOutput      = 64 << 10
+	maxStderr             = 1000
 )
 
 // Command is a command that a worker offers.
@@ -63,10 +61,9 @@ type Command struct {
 //   - A payload that is no JSON object, an unknown command or program, or too much output: archived.
 //   - A missing secret, or too many processes on the machine: retried.
 //
-// A command can run more than once for a job. If its worker is killed, Linux also kills the
-// command, but not the processes that the command has started. On other systems the command
-// continues while another worker runs the job. ExecHandler is safe for concurrent use, but must not
-// be copied, and its fields must not change, after its first task.
+// A command can run more than once for a job. If its worker is killed, Linux also kills the command,
+// but not the processes that the command has started. On other systems the command continues while
+// another worker runs the job. ExecHandler is safe for concurrent use.
 type ExecHandler struct {
 	// Commands are the commands that it can run, by name.
 	Commands map[string]Command
@@ -206,8 +203,7 @@ func environment(own []string) ([]string, secrets, error) {
 	return env, hidden, nil
 }
 
-// startError returns the error of a command that did not start. It archives the job if the program
-// does not exist or is not executable.
+// startError archives the job if the program does not exist or is not executable.
 func startError(err error) error {
 	if errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
 		return fmt.Errorf("%w: %w", err, asynq.SkipRetry)

@@ -18,15 +18,15 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// Feedback reports the responses of upstreams to the limits of a scheduler.Server. If one job gets a
-// 429, no worker calls that upstream until the wait is over. The zero value works. Programs wrap
-// their handlers in Middleware, and call CheckResponse in each handler that makes HTTP calls:
+// Feedback reports the responses of upstreams to the limits of a scheduler.Server: after a 429, no
+// worker calls that upstream until the wait is over. The zero value works. Programs wrap their
+// handlers in Middleware, and call CheckResponse in each handler that makes HTTP calls:
 //
 //	mux.Use(new(tasks.Feedback).Middleware) // once, around the handlers
 //	return tasks.CheckResponse(ctx, resp)   // in each handler, with the response to its call
 //
-// The handlers of http:request and crawl:fetch report their responses themselves. Feedback handles
-// responses as follows:
+// The handlers of http:request and crawl:fetch need no CheckResponse. Feedback handles responses as
+// follows:
 //
 //   - 429, or 403 and 503 with a time to wait: it blocks the keys of the job's rule for all
 //     workers, and puts the job back at the head of its lane without spending an attempt, as
@@ -37,17 +37,14 @@ import (
 //   - 503 without a time: adaptive limits slow down, and the job fails.
 //   - Any other response with an exhausted quota: the keys are blocked until the quota's reset, and
 //     the job continues. A Retry-After does not block: with 202, it says when to check an operation.
-//   - The latency of each response is reported to adaptive limits.
-//   - An error that wraps ErrNotCalled returns the job's permits, because the upstream does not
-//     count the call. If the job will be retried, it keeps permits of a funnel, a token bucket and
-//     a concurrency limit, so that a host that is down is not called faster than allowed.
+//   - An error that wraps ErrNotCalled returns the job's permits. If the job will be retried, it keeps
+//     those that set the pace of its attempts.
 //
-// Handlers of calls that are not HTTP return scheduler.RateLimited themselves. A Feedback must not
-// be copied, and its fields must not change, after its first task.
+// Handlers of calls that are not HTTP return scheduler.RateLimited themselves. The fields must not
+// change after the first task.
 type Feedback struct {
-	// Costs returns the real costs of a finished job, by the limits of its rule. A higher cost than
-	// the job's permits is a debt, and a lower one returns permits. result returns the task's
-	// result from Results. Nil means that jobs cost the permits that they took.
+	// Costs returns the real costs of a finished job, by the limits of its rule: see scheduler.Settle.
+	// result returns the task's result from Results. Nil means that jobs cost what they took.
 	Costs func(ctx context.Context, task *asynq.Task, result func() ([]byte, error)) (map[string]int, error)
 	// Results is an inspector of the server's queues. Only Costs needs it.
 	Results *asynq.Inspector
@@ -72,8 +69,7 @@ func (f *Feedback) Middleware(next asynq.Handler) asynq.Handler {
 // CheckResponse reports a response to the limits of a scheduler.Server. It returns a *StatusError for
 // every status except 2xx, which the handler must return, wrapped or not, to the Feedback around it.
 // The error is wrapped with asynq.SkipRetry if the same call would get the same response, as with
-// HTTPHandler. CheckResponse does not read or close the body. It does not report the latency:
-// scheduler.ReportLatency does.
+// HTTPHandler. CheckResponse does not read or close the body, and does not report the latency.
 func CheckResponse(ctx context.Context, resp *http.Response) error {
 	address := ""
 	if resp.Request != nil && resp.Request.URL != nil {

@@ -21,33 +21,28 @@ import (
 	"github.com/headgate/headgate/scheduler"
 )
 
-// HTTPHandler runs http:request tasks. The zero value is ready to use and restrictive: it connects
-// only to public addresses, uses no proxy, gives out no secrets and writes no files. It is safe for
-// concurrent use. It must not be copied, and its fields must not change, after its first task. A
-// process should use one handler, because a handler reuses connections.
+// HTTPHandler runs http:request tasks. The zero value is restrictive: it connects only to public
+// addresses, uses no proxy, gives out no secrets and writes no files. It is safe for concurrent use. It
+// must not be copied, and its fields must not change, after its first task. It reuses connections.
 //
 // The response of the last attempt is the task's result, an HTTPResult. The job ends as follows:
 //
 //   - An expected status: done.
-//   - A malformed payload, or an address that is not allowed: archived.
 //   - Any other status: a *StatusError. The job is archived after a redirect and after a 4xx,
 //     because the same call would get the same response. The job is retried after all other
 //     statuses, 408, 425, 429, a 4xx with a Retry-After, and a 403 with an exhausted quota.
-//   - A redirect of a call with Redirects: put back with the next URL, or archived if
-//     PutBackAs is nil.
-//   - A body that is too long to be saved: archived.
+//   - A redirect of a call with Redirects: put back with the next URL.
 //   - No complete response within the timeout: a *NetworkError, retried.
 //   - A missing secret, or no space on disk for the body: retried.
+//   - A malformed payload, an address that is not allowed, or a body too long to be saved: archived.
 //
 // A call can be made more than once, because asynq can run a job more than once.
 type HTTPHandler struct {
-	// AllowPrivate lists networks that jobs may call although they are not public, such as loopback
-	// and the ranges of RFC 1918. With a proxy, only the proxy's address is checked, not the
-	// target's.
+	// AllowPrivate lists networks that jobs may call although they are not public, such as loopback.
+	// With a proxy, only the proxy's address is checked, not the target's.
 	AllowPrivate []netip.Prefix
-	// Secrets are patterns of path.Match for the secrets that payloads may refer to as ${env:NAME}
-	// and ${file:/path}, such as "env:API_TOKEN" and "file:/run/secrets/*". Anyone who can enqueue
-	// jobs can send these secrets to any host.
+	// Secrets are patterns of path.Match for the secrets that payloads may refer to, such as
+	// "env:API_TOKEN" and "file:/run/secrets/*". Who can enqueue jobs can send them to any host.
 	Secrets []string
 	// SecretHeaders are names of headers whose values are secrets, in addition to names such as
 	// X-Api-Key. A * matches any text. A redirect to another host or port drops these headers.
@@ -55,8 +50,7 @@ type HTTPHandler struct {
 	// RedirectBodies are the hosts that may get the body of a call that another host or port
 	// redirects with 307 or 308, such as "example.com", or "*.example.com" for all hosts below it.
 	RedirectBodies []string
-	// SaveDir is the folder below which payloads may save bodies. Empty means that payloads may
-	// not save bodies.
+	// SaveDir is the folder below which payloads may save bodies. Empty means that they may not.
 	SaveDir string
 	// MaxSave is the maximum size of a saved body in bytes. The zero value means DefaultMaxSave.
 	MaxSave int64
@@ -65,19 +59,17 @@ type HTTPHandler struct {
 	// Proxy returns the proxy for a request. Nil means no proxy.
 	Proxy func(*http.Request) (*url.URL, error)
 	// Transport makes the calls instead of the handler's own transport. AllowPrivate, TLS and
-	// Proxy then have no effect: the Transport itself must check which addresses jobs may call.
-	// It must obey the request's context.
+	// Proxy then have no effect. It must obey the request's context.
 	Transport http.RoundTripper
-	// PutBackAs returns the error that puts a job back with another payload. Servers of package
-	// scheduler need scheduler.PutBackAs. Nil means that a redirected job is archived.
+	// PutBackAs returns the error that puts a job back with another payload, for example
+	// scheduler.PutBackAs. Nil means that a redirected job is archived.
 	PutBackAs func(payload []byte) error
 
 	once   sync.Once
 	shared http.RoundTripper // set by transport
 }
 
-// openResponse is a response whose body has not been read. The caller of exchange closes Body, for
-// example by read or drop.
+// openResponse is a response whose body has not been read. The caller of exchange closes Body.
 type openResponse struct {
 	*http.Response
 	status  *StatusError // describes the response, also if its status is expected
@@ -95,8 +87,7 @@ func (h *HTTPHandler) Check(task *asynq.Task) error {
 	return presentable(h.checkAddress(call.URL))
 }
 
-// ProcessTask makes the task's call and keeps the response as its result. If Redis does not
-// accept the result within a minute, the job fails, and another attempt makes the call again.
+// ProcessTask makes the task's call and keeps the response as its result.
 func (h *HTTPHandler) ProcessTask(ctx context.Context, task *asynq.Task) error {
 	call, err := parse[HTTPRequest](task.Payload())
 	if err != nil {
@@ -203,8 +194,7 @@ func (r HTTPRequest) request(ctx context.Context) (*http.Request, error) {
 
 // transport returns the handler's transport. It is not wrapped in an http.Client, which would
 // follow redirects and show URLs with their secrets in errors. It ignores the proxy of the
-// environment, because control would check the proxy's address instead of the upstream's. It
-// unpacks gzip, so limits on bodies apply to unpacked bytes.
+// environment, because control would check the proxy's address instead of the upstream's.
 func (h *HTTPHandler) transport() http.RoundTripper {
 	h.once.Do(func() {
 		if h.shared = h.Transport; h.shared != nil {

@@ -29,12 +29,10 @@ const TypeHTTPRequest = "http:request"
 // DefaultTimeout is the default of HTTPRequest.Timeout.
 const DefaultTimeout = 30 * time.Second
 
+// The default and the maximum of HTTPRequest.MaxBody for a body in the result, which is in Redis.
 const (
-	// DefaultResultBody is the default of HTTPRequest.MaxBody for a body in the result.
 	DefaultResultBody = 64 << 10
-	// MaxResultBody is the maximum of HTTPRequest.MaxBody for a body in the result, which is kept in
-	// Redis. A longer body can be saved to a file.
-	MaxResultBody = 1 << 20
+	MaxResultBody     = 1 << 20
 )
 
 // HTTPRequest is the payload of an http:request task. Only URL is required:
@@ -45,8 +43,7 @@ const (
 //
 // In the path and the query of URL and in the values of Headers, ${env:NAME} and ${file:/path} refer
 // to secrets of the worker that HTTPHandler.Secrets allows. They are inserted when the request is
-// sent, and do not appear in payloads, results, errors and logs. Programs that build payloads from
-// untrusted text must remove such references from the text.
+// sent. Programs that build payloads from untrusted text must remove such references from the text.
 type HTTPRequest struct {
 	// Method is the HTTP method. The zero value means GET.
 	Method string `json:"method,omitempty" want:"a text such as \"GET\""`
@@ -71,13 +68,13 @@ type HTTPRequest struct {
 	Hops int `json:"hops,omitempty" want:"a number of redirects"`
 	// KeepHeaders names the headers of the response to keep in the result.
 	KeepHeaders []string `json:"keep_headers,omitempty" want:"a list of names such as [\"ETag\"]"`
-	// Save is the path below HTTPHandler.SaveDir to which the body of an expected response is saved,
-	// instead of to the result. If the path is a folder or ends in a slash, the file in that folder
-	// is named by the body's SHA-256.
+	// Save is the path below HTTPHandler.SaveDir to which an expected response's body is saved,
+	// instead of to the result. In a folder, also one that ends in a slash and is not there yet, the
+	// file is named by the body's SHA-256.
 	Save string `json:"save,omitempty" want:"a path such as \"pages/\""`
-	// MaxBody is the maximum number of bytes of the body in the result. A longer body is cut. The
-	// zero value means DefaultResultBody. With Save, MaxBody is the maximum size of the file, and a
-	// longer body is an error. The zero value then means HTTPHandler.MaxSave.
+	// MaxBody is the maximum number of bytes of the body in the result. A longer body is cut. With
+	// Save a longer body is an error. The zero value means DefaultResultBody, or with Save
+	// HTTPHandler.MaxSave.
 	MaxBody int64 `json:"max_body,omitempty" want:"a number of bytes such as 65536"`
 }
 
@@ -112,8 +109,7 @@ func (r *HTTPRequest) UnmarshalJSON(payload []byte) error {
 // fromBody lists the headers that Go's client sets itself and silently drops if they are given.
 var fromBody = []string{"Content-Length", "Trailer", "Transfer-Encoding"}
 
-// Validate returns an error about the first field that is wrong, with its value and what would be
-// right. The error contains no passwords and no keys. Validate does no I/O.
+// Validate returns an error about the first field that is wrong, without passwords and keys.
 func (r HTTPRequest) Validate() error {
 	if err := validateURL(r.URL); err != nil {
 		return err

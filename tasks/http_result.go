@@ -24,12 +24,11 @@ import (
 )
 
 // maxDrain is the number of further bytes of a body that are read and dropped, so that the connection
-// can be reused and the body's length is known. Reading more costs more than a new connection.
+// can be reused. Reading more costs more than a new connection.
 const maxDrain = 256 << 10
 
-// HTTPResult is the result of an http:request task, in JSON. asynq keeps the result while the task
-// waits for a retry or is archived, and for the task's asynq.Retention after success. Secrets in
-// the response are replaced with their references, except in a saved body.
+// HTTPResult is the result of an http:request task, in JSON. asynq keeps it as long as the task: see
+// asynq.Retention. Secrets in the response are replaced with their references, except in a saved body.
 type HTTPResult struct {
 	Status int `json:"status"`
 	// URL is the URL of the response, if redirects led to it.
@@ -53,8 +52,7 @@ type HTTPResult struct {
 }
 
 // read reads the response into a result and closes it. If the body is incomplete, it returns both
-// the result and an error. It saves the body, and checks its length, only if the response is
-// expected.
+// the result and an error. It saves the body only if the response is expected.
 func (h *HTTPHandler) read(resp *openResponse, start time.Time, expected bool) (*HTTPResult, error) {
 	defer resp.Body.Close()
 	result := &HTTPResult{Status: resp.StatusCode, Length: -1}
@@ -201,13 +199,9 @@ func saveFile(dir, name string, body io.Reader) (saved, hash string, length int6
 	return saved, hash, n, nil
 }
 
-// resultTimeout is the time for which keepResult tries to write a result. If keepResult fails after
-// a successful call, the job is retried and makes the call again.
-const resultTimeout = time.Minute
-
-// keepResult writes a result to its task as JSON. If Redis fails, it tries again until ctx ends or
-// resultTimeout is over. It returns the job's error failed, joined with the error of writing. A
-// task that does not come from an asynq server keeps no result.
+// keepResult writes a result to its task as JSON. If Redis fails, it tries again until ctx ends, for a
+// minute at most, because the job makes its call again without a result. It returns the job's error
+// failed, joined with the error of writing. A task that does not come from a server keeps no result.
 func keepResult(ctx context.Context, task *asynq.Task, result any, failed error) error {
 	writer := task.ResultWriter()
 	if writer == nil {
@@ -217,7 +211,7 @@ func keepResult(ctx context.Context, task *asynq.Task, result any, failed error)
 	if err != nil {
 		return errors.Join(failed, err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, resultTimeout)
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	for pause := 50 * time.Millisecond; ; pause = min(2*pause, 2*time.Second) {
 		if _, err = writer.Write(text); err == nil {

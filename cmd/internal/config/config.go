@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"maps"
 	"os"
@@ -175,7 +176,7 @@ func RuleIn(current func() *Config) func(context.Context, *asynq.Task) (schedule
 	return func(ctx context.Context, task *asynq.Task) (scheduler.Rule, error) {
 		rule, err := current().Tasks.Rule(JobOf(ctx, task))
 		if err != nil {
-			err = permanentError{err}
+			err = fmt.Errorf("%w: %w", err, asynq.SkipRetry) // the payload does not change
 		}
 		return rule, err
 	}
@@ -198,14 +199,6 @@ func (c *Config) ServedQueues() (names []string) {
 	}
 	return names
 }
-
-// permanentError is an error that every attempt would return, because the payload does not change.
-// To asynq it is asynq.SkipRetry, which archives the job.
-type permanentError struct{ error }
-
-func (permanentError) Is(target error) bool { return target == asynq.SkipRetry }
-
-func (e permanentError) Unwrap() error { return e.error }
 
 // WaitDB returns the limiter and the waiting jobs of the config's scope and app.
 func (c *Config) WaitDB(rdb redis.UniversalClient) *waitdb.DB {

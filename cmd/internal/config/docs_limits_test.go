@@ -59,27 +59,19 @@ func starts(t *testing.T, limit throttle.Limit) string {
 	return inWords(times)
 }
 
-// inWords groups times: those of one second, and then what comes one by one.
+// inWords lists times, such as 0:58 ×4, 1:00.
 func inWords(times []time.Duration) string {
-	clock := func(at time.Duration) string {
-		return fmt.Sprintf("%d:%02d", at/time.Minute, at%time.Minute/time.Second)
-	}
 	var words []string
 	for len(times) > 0 {
-		count, single := 1, 1
-		for count < len(times) && times[count] == times[0] {
-			count++
+		at, n := times[0], 1
+		for n < len(times) && times[n] == at {
+			n++
 		}
-		for single+1 < len(times) && times[single] > times[single-1] && times[single+1]-times[single] == times[1]-times[0] {
-			single++
+		word := fmt.Sprintf("%d:%02d", at/time.Minute, at%time.Minute/time.Second)
+		if n > 1 {
+			word += fmt.Sprintf(" ×%d", n)
 		}
-		if count == 1 && single > 1 {
-			words = append(words, fmt.Sprintf("1 each %s from %s to %s", times[1]-times[0], clock(times[0]), clock(times[single])))
-			times = times[single+1:]
-			continue
-		}
-		words = append(words, fmt.Sprintf("%d at %s", count, clock(times[0])))
-		times = times[count:]
+		words, times = append(words, word), times[n:]
 	}
 	return strings.Join(words, ", ")
 }

@@ -1,9 +1,9 @@
 package worker
 
 import (
+	"bytes"
 	"io"
 	"net/http"
-	"strings"
 	"testing"
 
 	"github.com/headgate/headgate/internal/testutil/proctest"
@@ -31,32 +31,21 @@ func TestMetrics_Guarded(t *testing.T) {
 		{"open", open, "metrics.example", "", 200, 200},
 	} {
 		for path, want := range map[string]int{"/metrics": c.guarded, "/readyz": c.guarded, "/healthz": c.alive} {
-			var got int
-			var text string
-			ask := func() bool {
-				r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, c.url+path, nil)
-				if err != nil {
-					t.Fatal(err)
-				}
-				r.Host = c.host
-				if c.authorization != "" {
-					r.Header.Set("Authorization", c.authorization)
-				}
-				resp, err := http.DefaultClient.Do(r)
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer resp.Body.Close()
-				body, err := io.ReadAll(resp.Body)
-				if err != nil {
-					t.Fatal(err)
-				}
-				got, text = resp.StatusCode, string(body)
-				return got != 503 // until the worker is ready
+			r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, c.url+path, nil)
+			if err != nil {
+				t.Fatal(err)
 			}
-			proctest.Until(t, "answer of "+path, ask)
-			if got != want || want != 200 && (strings.Contains(text, "headgate_") || strings.Count(text, "\n") != 1) {
-				t.Errorf("%s: %s: %d %s, want %d", c.name, path, got, text, want)
+			r.Host = c.host
+			r.Header.Set("Authorization", c.authorization)
+			var resp *http.Response
+			proctest.Until(t, "answer of "+path, func() bool {
+				resp, err = http.DefaultClient.Do(r)
+				return err == nil && resp.StatusCode != 503 // until the worker is ready
+			})
+			text, _ := io.ReadAll(resp.Body)
+			resp.Body.Close()
+			if resp.StatusCode != want || want != 200 && (bytes.Contains(text, []byte("headgate_")) || bytes.Count(text, []byte("\n")) != 1) {
+				t.Errorf("%s: %s: %d %s, want %d", c.name, path, resp.StatusCode, text, want)
 			}
 		}
 	}

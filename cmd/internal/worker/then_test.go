@@ -13,6 +13,7 @@ import (
 
 	"github.com/headgate/headgate/cmd/internal/config"
 	"github.com/headgate/headgate/cmd/internal/expression"
+	"github.com/headgate/headgate/cmd/internal/jobspec"
 	"github.com/headgate/headgate/internal/testutil/redistest"
 	"github.com/headgate/headgate/scheduler"
 )
@@ -26,45 +27,28 @@ tasks:
       - {type: "exec:c", payload: {n: "${result.n + 1}"}}
 `
 
-// A next job is kept for the retention of its type, and for ten minutes at least.
-func TestThenIsKept(t *testing.T) {
+// A next job is kept for the retention of its type, and for ten minutes at least. If the payload of
+// one cannot be computed, none is enqueued.
+func TestNextJobs(t *testing.T) {
 	conf, err := config.Parse("then", []byte(`
 commands: {a: {run: [echo]}, b: {run: [echo]}, c: {run: [echo]}}
-tasks: {"exec:b": {retention: 24h}, "exec:c": {retention: 1s}}
-`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	done := &expression.Done{Job: expression.Job{Type: "exec:a", Queue: "default"}}
-	then := []config.Then{{Type: "exec:b", Payload: map[string]any{}}, {Type: "exec:c", Payload: map[string]any{}}}
-	jobs, err := nextJobs(conf, done, then, "key")
-	if err != nil || len(jobs) != 2 {
-		t.Fatal(jobs, err)
-	}
-	for i, want := range []time.Duration{24 * time.Hour, 10 * time.Minute} {
-		if got := jobs[i].Retention; got != want {
-			t.Errorf("%s is kept for %s, want %s", jobs[i].Type, got, want)
-		}
-	}
-}
-
-// Where the payload of one that follows cannot be worked out, none is enqueued, and an
-// operator who mends it and has the job run again gets each once.
-func TestThenAllOrNone(t *testing.T) {
-	conf, err := config.Parse("then", []byte(`
-commands: {a: {run: [echo]}, b: {run: [echo]}}
 tasks:
-  exec:a:
-    then:
-      - {type: exec:b, payload: {}}
-      - {type: exec:b, payload: {n: "${result.n + 1}"}}
+  exec:a: {then: [{type: "exec:b", payload: {}}, {type: "exec:c", payload: {n: "${result.n + 1}"}}]}
+  exec:b: {retention: 24h}
+  exec:c: {retention: 1s}
 `))
 	if err != nil {
 		t.Fatal(err)
 	}
-	done := &expression.Done{Job: expression.Job{Type: "exec:a", Queue: "default"}, Result: []byte(`{"n":"x"}`)}
-	jobs, err := nextJobs(conf, done, conf.Tasks["exec:a"].Then, "key")
-	if !errors.Is(err, asynq.SkipRetry) || len(jobs) > 0 {
+	next := func(result string) ([]jobspec.Job, error) {
+		done := &expression.Done{Job: expression.Job{Type: "exec:a", Queue: "default"}, Result: []byte(result)}
+		return nextJobs(conf, done, conf.Tasks["exec:a"].Then, "key")
+	}
+	jobs, err := next(`{"n":1}`)
+	if err != nil || len(jobs) != 2 || jobs[0].Retention != 24*time.Hour || jobs[1].Retention != 10*time.Minute {
+		t.Errorf("%+v, %v; want two jobs, kept for a day and ten minutes", jobs, err)
+	}
+	if jobs, err = next(`{"n":"x"}`); !errors.Is(err, asynq.SkipRetry) || len(jobs) > 0 {
 		t.Errorf("%d jobs follow, %v", len(jobs), err)
 	}
 }

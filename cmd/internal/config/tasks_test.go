@@ -2,6 +2,8 @@ package config
 
 import (
 	"errors"
+	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -11,6 +13,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/headgate/headgate/cmd/internal/expression"
+	"github.com/headgate/headgate/internal/shard"
 )
 
 // A wrong payload is wrong in each attempt, so the job is archived at once.
@@ -79,6 +82,148 @@ tasks:
 		}
 		if diff := cmp.Diff(tt.blocks, rule.BlockOnRateLimit); diff != "" {
 			t.Errorf("%s: blocks %v", tt.task, rule.BlockOnRateLimit)
+		}
+	}
+}
+
+// TestKeysOfHosts: a key of a limit that counts by host(…) is the normalized host.
+func TestKeysOfHosts(t *testing.T) {
+	const rules = `
+limits:
+  host: {kind: funnel, rate: 1/s, overrides: {LocalHost: 1/2s, "münchen.example.": 1/3s, "[2001:DB8::A]:8080": 1/4s}}
+  tenant: {kind: funnel, rate: 1/s, overrides: {LocalHost: 1/2s}}
+  mixed: {kind: funnel, rate: 1/s, overrides: {LocalHost: 1/2s}}
+  unused: {kind: funnel, rate: 1/s, overrides: {LocalHost: 1/2s}}
+tasks:
+  http:request: {limits: [{limit: host, key: host(payload.url)}, {limit: tenant, key: payload.tenant}, {limit: mixed, key: host(payload.url)}]}
+  crawl:fetch: {limits: [{limit: host, key: host(payload.url)}, {limit: mixed, key: payload.host}]}
+`
+	c, err := Parse("headgate.yaml", []byte(rules))
+	if err != nil {
+		t.Fatal(err)
+	}
+	overrides := map[string][]string{}
+	for _, l := range c.Limits {
+		overrides[l.Name] = slices.Sorted(maps.Keys(l.Overrides))
+	}
+	for limit, want := range map[string][]string{
+		"host": {"2001:db8::a", "localhost", "xn--mnchen-3ya.example"}, "tenant": {"LocalHost"}, "mixed": {"LocalHost"}, "unused": {"LocalHost"},
+	} {
+		if !slices.Equal(overrides[limit], want) {
+			t.Errorf("limit %s has overrides of %q, want %q", limit, overrides[limit], want)
+		}
+	}
+	for typed, want := range map[string]string{
+		"localhost": "localhost", "LocalHost": "localhost", "localhost.": "localhost", "localhost:8080": "localhost",
+		"HTTPS://LocalHost:8080/path": "localhost", "127.1": "127.0.0.1", "::1": "::1", "[::1]:80": "::1", "::FFFF:127.0.0.1": "127.0.0.1",
+		"MÜNCHEN.example": "xn--mnchen-3ya.example",
+	} {
+		if got, err := c.Tasks.Key("host", typed); got != want || err != nil {
+			t.Errorf("key %s is %q (%v), want %q", typed, got, err, want)
+		}
+		if got, err := c.Tasks.Key("tenant", typed); got != typed || err != nil {
+			t.Errorf("key %s of a limit without hosts is %q (%v)", typed, got, err)
+		}
+	}
+}
+
+// TestKey_NoHost: an override that can never count is an error, and so are two of one host.
+func TestKey_NoHost(t *testing.T) {
+	for overrides, want := range map[string]string{
+		`{"a b": 1/s}`:                     `limits.host.overrides.a b: key of limit host: "a b" is not the name of a host: want one such as example.com`,
+		`{"/path": 1/s}`:                   `"/path" is not the name of a host`,
+		`{LocalHost: 1/s, localhost: 2/s}`: `limits.host.overrides.localhost: the same key as LocalHost: keep one of them`,
+	} {
+		_, err := Parse("headgate.yaml", []byte("limits: {host: {kind: funnel, rate: 1/s, overrides: "+overrides+"}}\n"+
+			"tasks:\n  http:request: {limits: [{limit: host, key: host(payload.url)}]}\n"))
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("overrides %s: %v, want %q", overrides, err, want)
+		}
+	}
+}
+
+// A number is an argument as people write it. A number below zero is an option to a program as a text
+// is, unless it follows a --.
+func TestCommand_Args_Numbers(t *testing.T) {
+	c, err := Parse("f", []byte(`commands: {a: {run: [resize, "${payload.n}"]}, b: {run: [resize, --, "${payload.n}"]}, c: {run: [resize, "${payload.n}px"]}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const option = " would be read as an option"
+	for _, test := range []struct{ command, n, want string }{
+		{"a", "1000000", "resize 1000000"},
+		{"a", "12345678.5", "resize 12345678.5"},
+		{"a", "0.00001", "resize 0.00001"},
+		{"a", "-5", option},
+		{"a", "-0.5", option},
+		{"a", `"-5"`, option},
+		{"c", "-5", option},
+		{"c", `"-5"`, option},
+		{"b", "-5", "resize -- -5"},
+		{"b", `"-5"`, "resize -- -5"},
+	} {
+		args, err := c.Commands[test.command].args(t.Context(), asynq.NewTask("exec:a", []byte(`{"n": `+test.n+`}`)))
+		if got := fmt.Sprint(strings.Join(args, " "), err); !strings.Contains(got, test.want) || (err != nil) != (test.want == option) {
+			t.Errorf("%s with %s: %s, want %s", test.command, test.n, got, test.want)
+		}
+	}
+}
+
+const sharded = `
+queues:
+  default: 1
+  crawl: {weight: 4, shards: 16, shard_by: host(payload.url), divide: [all]}
+limits:
+  host: 1/s
+  all: {kind: sliding_window, rate: 1000/s}
+  api: 5/s
+tasks:
+  crawl:fetch: {limits: [{limit: host, key: host(payload.url)}, {limit: all}]}
+  http:request: {limits: [api]}
+`
+
+func TestShards(t *testing.T) {
+	c, err := Parse("headgate.yaml", []byte(sharded))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := shard.Queues{"crawl": {Name: "crawl", Count: 16, ByKey: []string{"host"}, Divided: []string{"all"}}}
+	if diff := cmp.Diff(want, c.Sharded); diff != "" {
+		t.Error(diff)
+	}
+	if got := c.Queues.Weights(); got["crawl"] != 4 || got["default"] != 1 {
+		t.Errorf("weights %v", got)
+	}
+	if got := c.ServedQueues(); len(got) != 17 || got[0] != "crawl.0" || got[16] != "default" {
+		t.Errorf("served queues %v", got)
+	}
+	shards := c.Shards()
+	key, err := shards[0].KeyOf(asynq.NewTask("crawl:fetch", []byte(`{"url": "https://Example.com/x"}`)))
+	if len(shards) != 1 || key != "example.com" || err != nil {
+		t.Errorf("%+v, key %q, %v", shards, key, err)
+	}
+	if _, err := shards[0].KeyOf(asynq.NewTask("crawl:fetch", []byte(`{}`))); err == nil {
+		t.Error("a task without a key has no error")
+	}
+}
+
+func TestShards_Errors(t *testing.T) {
+	for _, test := range []struct{ old, new, want string }{
+		{"shards: 16", "shards: 0", "queues.crawl.shards: 0: want 1 to 1000; leave it out for a queue without shards"},
+		{"shards: 16", "shards: 1001", "queues.crawl.shards: 1001: want 1 to 1000"},
+		{"shards: 16, ", "", "queues.crawl.shard_by: the queue has no shards: want shards as well"},
+		{"divide: [all]", "divide: [al]", `queues.crawl.divide[0]: no limit "al": did you mean all?`},
+		{"rate: 1000/s", "rate: 15/s", "limits.all.rate: 15/s: want at least 16/s, one for each of the 16 shards of queue crawl"},
+		{"divide: [all]", "divide: [all, api]", "limits.api.rate: 5/s: want at least 16/s, one for each of the 16 shards of queue crawl"},
+		{"{limit: all}", "{limit: all, cost: 100}", "queues.crawl.divide[0]: a task takes 100 permits of limit all at once, and a shard has 62: no job could ever run"},
+		{", divide: [all]", "", "tasks.crawl:fetch.limits[1]: limit all is not one of queue crawl: add it to the queue's divided limits"},
+		{"limits: [api]", "limits: [{limit: host, key: payload.user}]", "tasks.http:request.limits[0]: limit host counts by the shard key of queue crawl in other tasks: want key: host(payload.url), or divide: [host] in queues.crawl"},
+		{"default: 1", "other: {shards: 2, divide: [all]}", "queues: shards of queue other: limit all: queue crawl uses it already; want another limit"},
+		{"default: 1", "crawl.3: 1", "queues.\"crawl.3\": it is a shard of queue crawl: want another name"},
+	} {
+		text := strings.Replace(sharded, test.old, test.new, 1)
+		if _, err := Parse("headgate.yaml", []byte(text)); err == nil || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%s: got %v\nwant %s", test.new, err, test.want)
 		}
 	}
 }

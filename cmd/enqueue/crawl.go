@@ -91,9 +91,8 @@ func (c *crawlCommand) restart(ctx context.Context, conf *config.Config, stdio c
 	if err := frontier.New(rdb, conf.Scope).Begin(ctx, frontier.Crawl{Name: c.Name, Start: c.start}); err != nil {
 		return err
 	}
-	q := inspect.New(rdb, conf.WaitDB(rdb), conf.Scope)
+	q := conf.Inspect(rdb)
 	old := inspect.Filter{Type: tasks.TypeCrawlFetch, Payload: fmt.Sprintf(`"crawl":%q`, c.Name), States: inspect.Archive.States}
-	q.Sharded = conf.Sharded
 	jobs, err := q.Find(ctx, inspect.Delete, old, math.MaxInt)
 	if err != nil {
 		return err

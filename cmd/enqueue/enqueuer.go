@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/headgate/headgate/cmd/internal/cli"
 	"github.com/headgate/headgate/cmd/internal/config"
+	"github.com/headgate/headgate/cmd/internal/expression"
 	"github.com/headgate/headgate/cmd/internal/jobspec"
 	"github.com/headgate/headgate/internal/display"
 	"github.com/headgate/headgate/internal/shard"
@@ -135,7 +137,7 @@ func (e *enqueuer) check(r row) (l line, ok bool) {
 	}
 	if err == nil {
 		l.Job = l.Fill(e.defaults, e.config)
-		l.rule, err = l.Rule(e.config)
+		l.rule, err = e.config.Tasks.Rule(&expression.Job{Type: l.Type, Queue: l.Queue, ID: l.ID, Payload: l.Payload})
 	}
 	if err == nil {
 		err = checkNeeds(e.config, l.Queue, l.rule)
@@ -266,7 +268,8 @@ func (e *enqueuer) enqueued(l line, err error) error {
 		return nil
 	}
 	e.accept(l)
-	if l.Retention == 0 && e.config.Tasks.Unkept(l.Type) && !jobspec.Saves(l.Job) {
+	var call tasks.HTTPRequest
+	if l.Retention == 0 && e.config.Tasks.Unkept(l.Type) && json.Unmarshal(l.Payload, &call) == nil && call.Save == "" {
 		e.unkept[l.Type] = true
 	}
 	e.queues[l.Queue] = true

@@ -16,7 +16,6 @@ import (
 	"github.com/headgate/headgate/cmd/internal/config"
 	"github.com/headgate/headgate/internal/display"
 	"github.com/headgate/headgate/internal/forecast"
-	"github.com/headgate/headgate/internal/inspect"
 	"github.com/headgate/headgate/internal/shard"
 	"github.com/headgate/headgate/internal/waitdb"
 	"github.com/headgate/headgate/throttle"
@@ -124,9 +123,7 @@ func (p *plan) forecast(ctx context.Context, conf *config.Config, notes io.Write
 		})
 	}
 	defer end()
-	q := inspect.New(rdb, conf.WaitDB(rdb), conf.Scope)
-	q.Rules = inspect.Rules{RuleFor: conf.RequirementsOf, ServedQueues: conf.ServedQueues(), Limits: conf.Limits}
-	q.Sharded = conf.Sharded
+	q := conf.Inspect(rdb)
 	withoutRule := 0
 	first, last, err = p.merge(func(part shard.Shard, o *forecast.Options) (*forecast.Forecast, error) {
 		f, err := q.In(part).Forecast(ctx, *o)

@@ -99,10 +99,7 @@ func (c *connection) queues(ctx context.Context) (*inspect.Queues, error) {
 	if err != nil {
 		return nil, err
 	}
-	q := inspect.New(rdb, conf.WaitDB(rdb), conf.Scope)
-	q.Rules = inspect.Rules{RuleFor: conf.RequirementsOf, ServedQueues: conf.ServedQueues(), Limits: conf.Limits}
-	q.Sharded = conf.Sharded
-	return q, nil
+	return conf.Inspect(rdb), nil
 }
 
 func (c *connection) schedules(ctx context.Context) (*cron.Runner, error) {

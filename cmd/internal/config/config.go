@@ -18,6 +18,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/cmd/internal/expression"
+	"github.com/headgate/headgate/internal/inspect"
 	"github.com/headgate/headgate/internal/shard"
 	"github.com/headgate/headgate/internal/stats"
 	"github.com/headgate/headgate/internal/waitdb"
@@ -182,16 +183,6 @@ func RuleIn(current func() *Config) func(context.Context, *asynq.Task) (schedule
 	}
 }
 
-// RequirementsOf returns the permits that a job needs before it starts, and its fairness key. They
-// are always known (true). They are empty if an expression fails.
-func (c *Config) RequirementsOf(_ context.Context, job throttle.JobID, task *asynq.Task) (stats.Requirements, bool) {
-	rule, err := c.Tasks.Rule(&expression.Job{Type: task.Type(), Queue: c.Sharded.QueueOf(job.Queue), ID: job.ID, Payload: task.Payload()})
-	if err != nil { // a worker will archive the job
-		return stats.Requirements{}, true
-	}
-	return stats.Requirements{Needs: rule.Needs, FairnessKey: rule.FairnessKey, FairnessWeight: rule.FairnessWeight}, true
-}
-
 // ServedQueues returns the asynq queues that a worker with the config serves.
 func (c *Config) ServedQueues() (names []string) {
 	for _, queue := range slices.Sorted(maps.Keys(c.Queues)) {
@@ -203,4 +194,16 @@ func (c *Config) ServedQueues() (names []string) {
 // WaitDB returns the limiter and the waiting jobs of the config's scope and app.
 func (c *Config) WaitDB(rdb redis.UniversalClient) *waitdb.DB {
 	return waitdb.New(throttle.New(rdb, throttle.Options{Scope: c.Scope, App: c.App}))
+}
+
+// Inspect returns the queues and limits of the config, with the rules of jobs.
+func (c *Config) Inspect(rdb redis.UniversalClient) *inspect.Queues {
+	q := inspect.New(rdb, c.WaitDB(rdb), c.Scope)
+	q.Sharded = c.Sharded
+	q.Rules = inspect.Rules{ServedQueues: c.ServedQueues(), Limits: c.Limits, RuleFor: func(_ context.Context, job throttle.JobID, task *asynq.Task) (stats.Requirements, bool) {
+		rule, _ := c.Tasks.Rule(&expression.Job{Type: task.Type(), Queue: c.Sharded.QueueOf(job.Queue), ID: job.ID, Payload: task.Payload()})
+		// It is zero if an expression fails, because a worker will archive the job.
+		return stats.Requirements{Needs: rule.Needs, FairnessKey: rule.FairnessKey, FairnessWeight: rule.FairnessWeight}, true
+	}}
+	return q
 }

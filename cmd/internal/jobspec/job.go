@@ -15,7 +15,6 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/headgate/headgate/cmd/internal/config"
-	"github.com/headgate/headgate/cmd/internal/expression"
 	"github.com/headgate/headgate/internal/duration"
 	"github.com/headgate/headgate/internal/strictjson"
 	"github.com/headgate/headgate/scheduler"
@@ -85,9 +84,6 @@ func (o Options) Validate() error {
 	return nil
 }
 
-// DefaultMaxRetry is asynq's default.
-const DefaultMaxRetry = 25
-
 // Fill adds an ID and missing options: those of defaults, else of the config, else asynq's. It
 // converts In to At, so that the job can be enqueued later.
 func (j Job) Fill(defaults Options, c *config.Config) Job {
@@ -101,7 +97,7 @@ func (j Job) Fill(defaults Options, c *config.Config) Job {
 	if j.In > 0 {
 		j.In, j.At = 0, time.Now().Add(j.In)
 	}
-	j.MaxRetry = cmp.Or(j.MaxRetry, defaults.MaxRetry, task.MaxRetry, new(DefaultMaxRetry))
+	j.MaxRetry = cmp.Or(j.MaxRetry, defaults.MaxRetry, task.MaxRetry, new(25))
 	j.Queue = cmp.Or(j.Queue, defaults.Queue, "default")
 	j.Priority = cmp.Or(j.Priority, defaults.Priority)
 	j.Retention = cmp.Or(j.Retention, defaults.Retention, task.Retention)
@@ -124,20 +120,6 @@ func (j Job) Task() *asynq.Task {
 		opts = append(opts, scheduler.Priority(*j.Priority))
 	}
 	return scheduler.NewTask(j.Type, j.Payload, opts...)
-}
-
-// Saves reports whether the payload has the field save, with which an http:request saves the response
-// to a file.
-func Saves(j Job) bool {
-	var call struct {
-		Save string `json:"save"`
-	}
-	return json.Unmarshal(j.Payload, &call) == nil && call.Save != ""
-}
-
-// Rule returns the rule of a filled job. If it returns an error, a worker would archive the job.
-func (j Job) Rule(c *config.Config) (scheduler.Rule, error) {
-	return c.Tasks.Rule(&expression.Job{Type: j.Type, Queue: j.Queue, ID: j.ID, Payload: j.Payload})
 }
 
 // Parse reads and validates a job from a JSON object. The error names the field and its value.

@@ -82,7 +82,7 @@ func TestFill_Precedence(t *testing.T) {
 		{"all from the job", Job{Type: "http:request", Options: Options{MaxRetry: number(0), Timeout: time.Second, Queue: "a"}}, Options{MaxRetry: number(1), Timeout: 2 * time.Second, Queue: "b"}, 0, time.Second, "a"},
 		{"all from the flags", Job{Type: "http:request"}, Options{MaxRetry: number(1), Timeout: 2 * time.Second, Queue: "b"}, 1, 2 * time.Second, "b"},
 		{"from the config", Job{Type: "http:request"}, Options{}, 3, 7 * time.Second, "default"},
-		{"asynq's own", Job{Type: "other"}, Options{}, DefaultMaxRetry, 0, "default"},
+		{"asynq's own", Job{Type: "other"}, Options{}, 25, 0, "default"},
 	}
 	for _, tt := range tests {
 		got := tt.job.Fill(tt.defaults, conf)

@@ -3,14 +3,22 @@ package worker
 import (
 	"context"
 	"fmt"
+	"maps"
+	"os"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/cmd/internal/config"
+	"github.com/headgate/headgate/internal/testutil/proctest"
 	"github.com/headgate/headgate/internal/testutil/redistest"
+	"github.com/headgate/headgate/scheduler"
+	"github.com/headgate/headgate/tasks"
 )
 
 // TestCheckRights: what docs/operating.md gives a worker is enough, and whatever is taken away
@@ -120,5 +128,129 @@ func setUser(t *testing.T, admin *redis.Client, user, rights string) {
 	}
 	if err := admin.Do(t.Context(), args...).Err(); err != nil {
 		t.Fatalf("%s: %v", rights, err)
+	}
+}
+
+const operating = "../../../docs/operating.md"
+
+// TestDocs_Redis_KeepsDataOverRestart runs a worker on a Redis with the users and the
+// settings of docs/operating.md, and on a replica of it. A restart of either loses nothing.
+func TestDocs_Redis_KeepsDataOverRestart(t *testing.T) {
+	primary, users := redistest.RunWithUsers(t, operating, "default", documentedSettings(t)...)
+	host, port, _ := strings.Cut(primary.Addr(), ":")
+	replica, _ := redistest.RunWithUsers(t, operating, "default", append(documentedSettings(t),
+		"--replicaof", host, port, "--masteruser", "replica", "--masterauth", users["replica"], "--repl-diskless-sync-delay", "0")...)
+	admin := primary.Client()
+	defer admin.Close()
+	proctest.Until(t, "replica", func() bool { // until then the primary takes no writes
+		return strings.Contains(admin.Info(t.Context(), "replication").Val(), "min_slaves_good_slaves:1")
+	})
+
+	runUntilJobsWait(t, users.URLAs("worker", primary), users.Client("enqueue", primary), admin)
+	before := lasting(t, admin)
+	if n := len(before); n < 15 {
+		t.Fatalf("only %d keys: %v", n, before)
+	}
+	// The replica comes back while its primary is down, so that only its own file can restore the data.
+	// With the primary there, it may empty itself for a new copy at any moment.
+	stop(t, primary)
+	copied := replica.Client()
+	defer copied.Close()
+	proctest.Until(t, "the replica's file", func() bool { // a replica rewrites it when it has copied its primary
+		info := copied.Info(t.Context(), "persistence").Val()
+		return strings.Contains(info, "aof_rewrite_in_progress:0") && strings.Contains(info, "aof_rewrite_scheduled:0")
+	})
+	stop(t, replica)
+	for _, back := range []struct {
+		name   string
+		server *redistest.Server
+	}{{"the replica", replica}, {"the primary", primary}} {
+		if err := back.server.Restart(); err != nil {
+			t.Fatal(err)
+		}
+		rdb := back.server.Client()
+		defer rdb.Close()
+		after := redistest.ContentsOf(t, rdb, "*")
+		maps.DeleteFunc(after, func(key string, _ any) bool { _, lasts := before[key]; return !lasts })
+		if diff := cmp.Diff(before, after); diff != "" {
+			t.Errorf("what %s has after a restart (-before +after):\n%s", back.name, diff)
+		}
+	}
+}
+
+// settingRow is a row of the table of Redis's settings in docs/operating.md.
+var settingRow = regexp.MustCompile("(?m)^\\| `([a-z-]+)` \\| ([^|]+) \\|")
+
+// documentedSettings are the settings of docs/operating.md, as redis-server's arguments.
+func documentedSettings(t *testing.T) (args []string) {
+	t.Helper()
+	text, err := os.ReadFile(operating)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, _ := strings.Cut(string(text), "\n## Redis\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	for _, row := range settingRow.FindAllStringSubmatch(section, -1) {
+		value, _, _ := strings.Cut(strings.Trim(row[2], "`"), "`")
+		if row[1] == "maxmemory" {
+			value = "100mb"
+		}
+		args = append(args, "--"+row[1], value)
+	}
+	if got := strings.Join(args, " "); !strings.Contains(got, "--appendonly yes") {
+		t.Fatalf("%s has the settings %s", operating, got)
+	}
+	return args
+}
+
+// runUntilJobsWait runs a worker until the limit of its jobs is used up.
+func runUntilJobsWait(t *testing.T, url string, producer, admin redis.UniversalClient) {
+	t.Helper()
+	defer producer.Close()
+	conf, err := config.Parse("headgate.yaml", []byte(fmt.Sprintf(`
+redis: %s
+limits: {few: {kind: sliding_log, rate: 3/day}}
+commands: {say: {run: ["true"]}}
+tasks: {"exec:say": {limits: [{limit: few}], retention: 24h}}
+`, url)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := scheduler.NewClient(producer)
+	for i := range 10 {
+		if _, err := client.Enqueue(asynq.NewTask(tasks.PrefixExec+"say", nil), asynq.TaskID(fmt.Sprint(i)), asynq.Retention(24*time.Hour)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Run("worker", func(t *testing.T) {
+		run(t, conf, Options{})
+		proctest.Until(t, "waiting jobs", func() bool {
+			info, err := asynq.NewInspectorFromRedisClient(admin).GetQueueInfo("default")
+			// On a busy machine a job may start too late and wait for its permit again.
+			return err == nil && info.Completed > 0 && info.Completed+info.Retry == 10
+		})
+	})
+}
+
+// lasting are the values of all keys that do not end within the time of a test.
+func lasting(t *testing.T, rdb redis.UniversalClient) map[string]any {
+	t.Helper()
+	all := redistest.ContentsOf(t, rdb, "*")
+	for key := range all {
+		if left := rdb.TTL(t.Context(), key).Val(); left > 0 && left < 2*time.Minute {
+			delete(all, key)
+		}
+	}
+	return all
+}
+
+// stop stops a server as its operator does. A primary waits until its replicas have all of its data.
+func stop(t *testing.T, server *redistest.Server) {
+	t.Helper()
+	rdb := server.Client()
+	defer rdb.Close()
+	_ = rdb.Do(t.Context(), "shutdown").Err() // it hangs up
+	if err := server.Stop(); err != nil {
+		t.Fatal(err)
 	}
 }

@@ -92,25 +92,24 @@ var (
 
 // Validate returns an error about the first field that is wrong: see HTTPRequest.Validate.
 func (c CrawlFetch) Validate() error {
-	if !crawlName.MatchString(c.Crawl) {
+	err := validateURL(c.URL)
+	if err == nil {
+		if _, err = links.Canonical("", c.URL); err != nil {
+			err = fmt.Errorf("url: %w", err)
+		}
+	}
+	switch {
+	case !crawlName.MatchString(c.Crawl):
 		return fmt.Errorf("crawl %q: want the crawl's name, 1 to 100 letters, digits, or _ . -", c.Crawl)
-	}
-	if c.Start < 0 || c.Start > maxStart {
+	case c.Start < 0 || c.Start > maxStart:
 		return fmt.Errorf("start %d: want a time in µs since 1970, up to %d", c.Start, int64(maxStart))
-	}
-	if err := validateURL(c.URL); err != nil {
-		return err
-	}
-	if reference.MatchString(c.URL) {
+	case reference.MatchString(c.URL):
 		return errors.New("url: want it without a reference to a secret: crawls use no secrets")
-	}
-	if _, err := links.Canonical("", c.URL); err != nil {
-		return fmt.Errorf("url: %w", err)
-	}
-	if c.Depth < 0 || c.Depth > MaxDepth {
+	case err != nil:
+		return err
+	case c.Depth < 0 || c.Depth > MaxDepth:
 		return fmt.Errorf("depth %d: want from 0 to %d links", c.Depth, MaxDepth)
-	}
-	if c.Hops < 0 || c.Hops > MaxRedirects {
+	case c.Hops < 0 || c.Hops > MaxRedirects:
 		return fmt.Errorf("hops %d: want from 0 to %d redirects", c.Hops, MaxRedirects)
 	}
 	for _, host := range c.Allow {

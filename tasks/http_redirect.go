@@ -61,14 +61,7 @@ func (h *HTTPHandler) next(resp *openResponse) (*HTTPRequest, error) {
 }
 
 // redirects reports whether a status redirects the client. 300 and 304 do not.
-func redirects(status int) bool {
-	switch status {
-	case http.StatusMovedPermanently, http.StatusFound, http.StatusSeeOther,
-		http.StatusTemporaryRedirect, http.StatusPermanentRedirect:
-		return true
-	}
-	return false
-}
+func redirects(status int) bool { return slices.Contains([]int{301, 302, 303, 307, 308}, status) }
 
 // locate resolves a Location for a payload: an absolute URL without a fragment, with references in
 // place of the call's secrets. References that the server wrote into the Location are escaped,

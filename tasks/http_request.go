@@ -1,6 +1,7 @@
 package tasks
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -111,49 +112,33 @@ var fromBody = []string{"Content-Length", "Trailer", "Transfer-Encoding"}
 
 // Validate returns an error about the first field that is wrong, without passwords and keys.
 func (r HTTPRequest) Validate() error {
-	if err := validateURL(r.URL); err != nil {
+	if err := cmp.Or(validateURL(r.URL), validateHeaders(r.Headers)); err != nil {
 		return err
 	}
-	// A method is a token, as the name of a header is (RFC 9110, 5.6.2).
-	if r.Method != "" && !httpguts.ValidHeaderFieldName(r.Method) {
-		return fmt.Errorf("method %q: want an HTTP method such as GET or POST", r.Method)
-	}
-	if err := validateHeaders(r.Headers); err != nil {
-		return err
-	}
-	if !utf8.ValidString(r.Body) {
-		return fmt.Errorf("body of %d bytes is not UTF-8: want text, because payloads are JSON", len(r.Body))
-	}
-	if r.Timeout < 0 {
-		return fmt.Errorf("timeout %s: want a duration above zero, or zero for %s", duration.Exact(r.Timeout), duration.Exact(DefaultTimeout))
-	}
-	// Servers also use unregistered statuses. A status below 200 does not end a call.
-	for _, status := range r.Expect {
+	for _, status := range r.Expect { // servers also use unregistered statuses; below 200 no call ends
 		if status < 200 || status > 599 {
 			return fmt.Errorf("expect %d: want HTTP statuses from 200 to 599", status)
 		}
 	}
-	if r.Hops < 0 || r.Hops > MaxRedirects {
-		return fmt.Errorf("hops %d: want from 0 to %d redirects", r.Hops, MaxRedirects)
-	}
-	return r.validateKept()
-}
-
-// validateKept checks the fields about the response.
-func (r HTTPRequest) validateKept() error {
 	for _, name := range r.KeepHeaders {
 		if !httpguts.ValidHeaderFieldName(name) {
 			return fmt.Errorf("keep_headers: name %q: want letters, digits and hyphens such as ETag", name)
 		}
 	}
-	if r.Save != "" && !validSave(r.Save) {
-		return fmt.Errorf("save %q: want a path such as pages/ or pages/home.html, without .. and not from the root", r.Save)
-	}
-	// The maximum for a file is known only to the worker.
 	switch {
+	case r.Method != "" && !httpguts.ValidHeaderFieldName(r.Method): // both are tokens (RFC 9110, 5.6.2)
+		return fmt.Errorf("method %q: want an HTTP method such as GET or POST", r.Method)
+	case !utf8.ValidString(r.Body):
+		return fmt.Errorf("body of %d bytes is not UTF-8: want text, because payloads are JSON", len(r.Body))
+	case r.Timeout < 0:
+		return fmt.Errorf("timeout %s: want a duration above zero, or zero for %s", duration.Exact(r.Timeout), duration.Exact(DefaultTimeout))
+	case r.Hops < 0 || r.Hops > MaxRedirects:
+		return fmt.Errorf("hops %d: want from 0 to %d redirects", r.Hops, MaxRedirects)
+	case r.Save != "" && !validSave(r.Save):
+		return fmt.Errorf("save %q: want a path such as pages/ or pages/home.html, without .. and not from the root", r.Save)
 	case r.MaxBody < 0:
 		return fmt.Errorf("max_body %d: want a number of bytes above zero", r.MaxBody)
-	case r.Save == "" && r.MaxBody > MaxResultBody:
+	case r.Save == "" && r.MaxBody > MaxResultBody: // only the worker knows the maximum for a file
 		return fmt.Errorf("max_body %d: want at most %d bytes in the result; a longer body can be saved to a file", r.MaxBody, MaxResultBody)
 	}
 	return nil
@@ -173,8 +158,13 @@ func validateURL(text string) error {
 	if text == "" {
 		return fmt.Errorf("url is missing: %s", want)
 	}
-	if err := validateReferencesIn(text); err != nil {
-		return err
+	if _, err := References(text); err != nil {
+		return fmt.Errorf("url: %w", err)
+	}
+	if at := reference.FindStringIndex(text); at != nil {
+		if _, behind, _ := strings.Cut(text[:at[0]], "://"); !strings.ContainsAny(behind, "/?") { // limits use the host
+			return fmt.Errorf("url: secret %s: want secrets only in the path and the query", text[at[0]:at[1]])
+		}
 	}
 	u, err := url.Parse(text)
 	if err != nil {
@@ -185,37 +175,16 @@ func validateURL(text string) error {
 		return fmt.Errorf("url is not a URL: %w: %s", err, want)
 	}
 	shown := redact.Query(u.Redacted())
-	if u.User != nil {
+	port, err := strconv.ParseUint(cmp.Or(u.Port(), "80"), 10, 16) // url.Parse accepts any digits
+	switch {
+	case u.User != nil:
 		return fmt.Errorf("url %q: want it without user and password: use a header Authorization with a secret", shown)
-	}
-	if u.Scheme != "http" && u.Scheme != "https" {
+	case u.Scheme != "http" && u.Scheme != "https":
 		return fmt.Errorf("url %q: want it to begin with http:// or https://", shown)
-	}
-	if u.Hostname() == "" {
+	case u.Hostname() == "":
 		return fmt.Errorf("url %q has no host: %s", shown, want)
-	}
-	// url.Parse accepts any digits.
-	if port := u.Port(); port != "" {
-		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
-			return fmt.Errorf("url %q: want a port from 1 to 65535", shown)
-		}
-	}
-	return nil
-}
-
-// validateReferencesIn checks the references to secrets in a URL. They must be after the host, because
-// limits use the host in the payload.
-func validateReferencesIn(text string) error {
-	if _, err := References(text); err != nil {
-		return fmt.Errorf("url: %w", err)
-	}
-	at := reference.FindStringIndex(text)
-	if at == nil {
-		return nil
-	}
-	_, behind, _ := strings.Cut(text[:at[0]], "://")
-	if !strings.ContainsAny(behind, "/?") {
-		return fmt.Errorf("url: secret %s: want secrets only in the path and the query", text[at[0]:at[1]])
+	case err != nil || port == 0:
+		return fmt.Errorf("url %q: want a port from 1 to 65535", shown)
 	}
 	return nil
 }
@@ -223,30 +192,25 @@ func validateReferencesIn(text string) error {
 // validateHeaders checks headers in the order of their names, so that errors are deterministic.
 func validateHeaders(headers map[string]string) error {
 	// JSON can have both "accept" and "Accept", and only one would be sent.
-	given := make(map[string]string, len(headers))
+	given := map[string]string{}
 	for _, name := range slices.Sorted(maps.Keys(headers)) {
-		canonical := http.CanonicalHeaderKey(name)
-		if !httpguts.ValidHeaderFieldName(name) {
+		canonical, value := http.CanonicalHeaderKey(name), headers[name]
+		_, err := References(value)
+		switch other, twice := given[canonical]; {
+		case !httpguts.ValidHeaderFieldName(name):
 			return fmt.Errorf("headers: name %q: want letters, digits and hyphens such as Content-Type", name)
-		}
-		if other, twice := given[canonical]; twice {
+		case twice:
 			return fmt.Errorf("headers: %q and %q are the same header: want one of them", other, name)
-		}
-		if slices.Contains(fromBody, canonical) {
+		case slices.Contains(fromBody, canonical):
 			return fmt.Errorf("headers: %q follows from the body: leave it out", name)
-		}
-		if !validHeaderValue(headers[name]) {
-			shown := headers[name]
+		case !validHeaderValue(value):
 			if redact.Named(name) {
-				shown = redact.Hidden
+				value = redact.Hidden
 			}
-			return fmt.Errorf("headers: %s %q: want one line of text", name, shown)
-		}
-		if _, err := References(headers[name]); err != nil {
+			return fmt.Errorf("headers: %s %q: want one line of text", name, value)
+		case err != nil:
 			return fmt.Errorf("headers: %s: %w", name, err)
-		}
-		// Limits and logs use the host.
-		if canonical == "Host" && reference.MatchString(headers[name]) {
+		case canonical == "Host" && reference.MatchString(value): // limits and logs use the host
 			return errors.New("headers: Host: want it without a secret")
 		}
 		given[canonical] = name

@@ -5,8 +5,8 @@
 // new URLs, and records the final state of its own URL with Done. If a worker dies between two
 // steps, its job runs again from the first step, so each step can be repeated.
 //
-// A crawl is identified by its name. It is complete when none of its URLs waits. The next seed then
-// starts it again with an empty set of URLs.
+// A crawl is complete when none of its URLs waits. The next seed then starts it again with an empty set
+// of URLs.
 package frontier
 
 import (
@@ -22,20 +22,17 @@ import (
 	"github.com/headgate/headgate/internal/script"
 )
 
-// The scripts that this package runs.
 var (
 	crawlClaimScript = script.New("crawl/claim")
 	crawlDoneScript  = script.New("crawl/done")
 	crawlFoundScript = script.New("crawl/found")
 )
 
-// crawlTTL is the time for which a crawl is kept after its last job. It is enough for a crawl that
-// runs once a month.
+// crawlTTL is the time for which a crawl is kept after its last job.
 const crawlTTL = 90 * 24 * time.Hour
 
-// Frontier holds all crawls of a scope. Any number of processes and goroutines may use it. Its
-// methods take one round trip unless they say otherwise. After an error of Redis the change may
-// have been made. Repeating the call is safe.
+// Frontier holds all crawls of a scope. Any number of processes and goroutines may use it. After an
+// error of Redis the change may have been made. Repeating the call is safe.
 type Frontier struct {
 	// MaxURLs is the maximum number of URLs of a crawl, not counting those that robots.txt
 	// disallows. Seeds are accepted beyond the maximum.
@@ -58,9 +55,8 @@ func New(rdb redis.UniversalClient, scope string) *Frontier {
 // Crawl is one run of a crawl, from its start until the next start.
 type Crawl struct {
 	Name string
-	// Start is the time in µs at which the crawl's first seed was enqueued. For the Claim of a seed,
-	// it is the time at which this seed was enqueued. A later crawl of the same name has a larger
-	// Start.
+	// Start is the time in µs at which the crawl's first seed was enqueued, or for the Claim of a
+	// seed, this seed. A later crawl of the same name has a larger Start.
 	Start int64
 }
 
@@ -89,8 +85,7 @@ func (f *Frontier) Claim(ctx context.Context, c Crawl, url, from, job string) (c
 	return Crawl{c.Name, start}, reply[1], err
 }
 
-// Begin starts a crawl. The remaining jobs of the current crawl of that name do nothing from then
-// on. Begin takes two round trips.
+// Begin starts a crawl. The remaining jobs of the current crawl of that name do nothing from then on.
 func (f *Frontier) Begin(ctx context.Context, c Crawl) error {
 	now, err := f.rdb.Time(ctx).Result()
 	if err == nil {

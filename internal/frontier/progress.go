@@ -52,7 +52,7 @@ type Counts struct {
 }
 
 // LeftOut holds the number of URLs that a crawl has left out, by reason. A crawl remembers at most
-// MaxURLs of these URLs. A URL that it does not remember is counted each time it is found.
+// MaxURLs of them, and counts any other each time it is found.
 type LeftOut struct {
 	Disallowed   int `json:"disallowed" redis:"n:disallowed"`
 	MaxPages     int `json:"max_pages" redis:"n:max_pages"`
@@ -79,8 +79,7 @@ type Progress struct {
 	Counts
 }
 
-// Crawls returns the names of the crawls, the most recently active first. A crawl is forgotten
-// after 90 days without a job.
+// Crawls returns the names of the crawls, the most recently active first.
 func (f *Frontier) Crawls(ctx context.Context) ([]string, error) {
 	return f.rdb.ZRevRange(ctx, f.prefix+"crawls", 0, -1).Result()
 }
@@ -117,9 +116,9 @@ type URL struct {
 	From  string `json:"from,omitempty"` // the page that linked it first; empty for a seed
 }
 
-// URLs calls fn with the URLs of a crawl that are in a state, a few hundred URLs at a time, in no
-// order. An empty state means any state. While the crawl runs, a URL can be listed twice. If fn
-// returns an error, URLs returns that error at once.
+// URLs calls fn with the URLs of a crawl that are in a state, or in any state if it is empty, a few
+// hundred at a time, in no order. While the crawl runs, a URL can be listed twice. If fn returns an
+// error, URLs returns it at once.
 func (f *Frontier) URLs(ctx context.Context, crawl string, state State, fn func([]URL) error) error {
 	for cursor := uint64(0); ; {
 		pairs, next, err := f.rdb.HScan(ctx, f.key("crawl_seen", crawl), cursor, "", 500).Result()

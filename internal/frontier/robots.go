@@ -2,17 +2,13 @@ package frontier
 
 import (
 	"context"
-	"fmt"
 	"time"
 )
 
 const (
-	// robotsTimeout is the time after which a job that requests a robots.txt counts as lost.
-	robotsTimeout = time.Minute
-	// robotsTTL is the time for which a robots.txt is valid (RFC 9309, 2.4).
-	robotsTTL = 24 * time.Hour
-	// robotsForget is the time after a hold for which a failure is kept.
-	robotsForget = 2 * time.Hour
+	robotsTimeout = time.Minute    // a job that requests a robots.txt for longer counts as lost
+	robotsTTL     = 24 * time.Hour // a robots.txt is valid for a day (RFC 9309, 2.4)
+	robotsForget  = 2 * time.Hour  // a failure is kept for this time after its hold
 )
 
 // Robots is the state of an origin's robots.txt, which all crawls of a scope share. An origin is a
@@ -31,15 +27,13 @@ type Robots struct {
 
 // Robots returns the state of an origin's robots.txt.
 func (f *Frontier) Robots(ctx context.Context, origin string) (r Robots, err error) {
-	if err = f.rdb.HGetAll(ctx, f.key("robots", origin)).Scan(&r); err != nil {
-		err = fmt.Errorf("robots.txt of %s: %w", origin, err)
-	}
+	err = f.rdb.HGetAll(ctx, f.key("robots", origin)).Scan(&r)
 	return r, err
 }
 
 // LockRobots takes the lock for requesting an origin's robots.txt. It returns 0 if the caller has the
 // lock, until StoreRobots or for a minute. Otherwise it returns how long the lock is held by another
-// job, or because the last request failed, after a second round trip.
+// job, or because the last request failed.
 func (f *Frontier) LockRobots(ctx context.Context, origin string) (wait time.Duration, err error) {
 	return f.lock(ctx, "robots_busy", origin, robotsTimeout)
 }
@@ -58,15 +52,12 @@ func (f *Frontier) StoreRobots(ctx context.Context, origin string, r Robots, hol
 	if pipe.Del(ctx, busy); hold > 0 {
 		pipe.Set(ctx, busy, 1, hold)
 	}
-	if _, err := pipe.Exec(ctx); err != nil {
-		return fmt.Errorf("robots.txt of %s: %w", origin, err)
-	}
-	return nil
+	_, err := pipe.Exec(ctx)
+	return err
 }
 
 // Pace enforces a delay between the requests of all workers to a host. It returns 0 if the caller
-// may make a request now, which starts the delay. Otherwise it returns the time to wait, after a
-// second round trip.
+// may make a request now, which starts the delay, or else the time to wait.
 func (f *Frontier) Pace(ctx context.Context, host string, delay time.Duration) (wait time.Duration, err error) {
 	return f.lock(ctx, "crawl_paced", host, delay)
 }
@@ -79,8 +70,5 @@ func (f *Frontier) lock(ctx context.Context, name, of string, d time.Duration) (
 		wait, err = f.rdb.PTTL(ctx, key).Result()
 		wait = max(wait, time.Millisecond) // the key may have expired since SetNX
 	}
-	if err != nil {
-		return 0, fmt.Errorf("%s of %s: %w", name, of, err)
-	}
-	return wait, nil
+	return wait, err
 }

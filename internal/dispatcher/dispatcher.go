@@ -47,8 +47,6 @@ const (
 	grantInterval = 5 * time.Millisecond
 	// slotsInterval is the interval at which servers of busy queues are asked for free slots.
 	slotsInterval = time.Second
-	// weightsInterval is the interval at which queue weights are read without a notification.
-	weightsInterval = time.Minute
 )
 
 // Config configures a dispatcher. All fields but the last two are required.
@@ -100,8 +98,6 @@ type dispatcher struct {
 	renewAt          time.Time // time to take or renew the lease
 	heldUntil        time.Time // earliest end of another process's lease
 	nextWaitDeadline time.Time
-	weightsReadAt    time.Time
-	weighted         []string  // queues for which a server of the scope has set a weight
 	grantedAt        time.Time // time of the last turns
 	slotsRequestedAt time.Time
 	reconciler       reconciler
@@ -181,7 +177,7 @@ func (d *dispatcher) work(ctx context.Context) error {
 	if d.core == nil {
 		return nil
 	}
-	if err := errors.Join(d.requestSlots(ctx), d.publishShares(ctx, d.core.Sharing(d.clock.now()))); err != nil {
+	if err := errors.Join(d.requestSlots(ctx), d.publishShares(ctx, false)); err != nil {
 		return err
 	}
 	return d.reconcile(ctx)
@@ -205,7 +201,12 @@ func (d *dispatcher) next() time.Time {
 		return next
 	}
 	now := d.clock.now()
-	due := []time.Time{d.clock.local(d.core.Next(now)), d.nextWaitDeadline, d.reconciler.due()}
+	due := []time.Time{d.clock.local(d.core.Next(now)), d.nextWaitDeadline}
+	if check := d.nextCheck().due(); check.After(d.reconciler.restUntil) {
+		due = append(due, check)
+	} else {
+		due = append(due, d.reconciler.restUntil)
+	}
 	if len(d.core.QueuesToReport(now)) > 0 {
 		due = append(due, d.slotsRequestedAt.Add(slotsInterval))
 	}
@@ -289,7 +290,7 @@ func (d *dispatcher) handle(ctx context.Context, n waitdb.Notification) bool {
 		d.core.SetSlots(d.clock.now(), server, int(n.Number), interval, queues)
 		return true
 	case n.Kind == waitdb.WeightsChanged:
-		d.weightsReadAt, d.renewAt = time.Time{}, now
+		d.reconciler.restart()
 		return true
 	case n.Kind == waitdb.JobArrived:
 		d.core.Arrived(d.clock.now(), n.Name)

@@ -57,10 +57,12 @@ func (d *dispatcher) renewLease(ctx context.Context) error {
 // leader may have died before it promoted them. If takeOver fails, the next heartbeat starts again.
 func (d *dispatcher) takeOver(ctx context.Context, l waitdb.Leadership) error {
 	d.core, d.lastLane, d.lastChange, d.expectedChange = fairqueue.New(), 0, l.Changes, l.Changes
-	d.weightsReadAt = time.Time{}
-	err := d.readMissed(ctx, l, true)
+	_, err := d.readWeights(ctx)
 	if err == nil {
-		err = d.publishAllShares(ctx)
+		err = d.readMissed(ctx, l, true)
+	}
+	if err == nil {
+		err = d.publishShares(ctx, true)
 	}
 	if err != nil {
 		d.core = nil
@@ -68,13 +70,10 @@ func (d *dispatcher) takeOver(ctx context.Context, l waitdb.Leadership) error {
 	return err
 }
 
-// readMissed passes new lanes and weights to the core; after a takeover it passes everything. If
+// readMissed passes new lanes to the core; after a takeover it passes all lanes. If
 // the notification of a change has not arrived by the next heartbeat, it was lost. It is then
 // unknown which meter changed, so the core checks all of them.
 func (d *dispatcher) readMissed(ctx context.Context, l waitdb.Leadership, all bool) error {
-	if err := d.readWeights(ctx); err != nil {
-		return err
-	}
 	if err := d.addLanes(ctx, l, all); err != nil {
 		return err
 	}
@@ -94,20 +93,16 @@ func (d *dispatcher) readMissed(ctx context.Context, l waitdb.Leadership, all bo
 	return nil
 }
 
-// readWeights reads the weights of queues: after a takeover, after a notification, and every
-// weightsInterval, because notifications may get lost.
-func (d *dispatcher) readWeights(ctx context.Context) error {
-	if time.Since(d.weightsReadAt) < weightsInterval {
-		return nil
-	}
+// readWeights reads the weights of queues: after a takeover, after a notification, and with the checks
+// of the reconciler, because notifications may get lost.
+func (d *dispatcher) readWeights(ctx context.Context) (more bool, err error) {
 	weights, err := d.Waits.Weights(ctx)
 	if d.limiterHealth.Note(ctx, err) != nil {
-		return err
+		return false, err
 	}
 	d.core.SetWeights(weights)
-	d.weighted = slices.Collect(maps.Keys(weights))
-	d.weightsReadAt = time.Now()
-	return nil
+	d.reconciler.addQueues(slices.Collect(maps.Keys(weights))...)
+	return false, nil
 }
 
 // addLanes adds new lanes to the core, or all lanes with their granted jobs. Each page after the
@@ -119,14 +114,12 @@ func (d *dispatcher) addLanes(ctx context.Context, l waitdb.Leadership, all bool
 			d.lastLane = max(d.lastLane, lane.Number)
 			if fairqueue.IsLane(lane.Lane) { // other names are removed by the reconciler
 				d.core.AddLane(lane.Lane, lane.Number)
-				if queue := fairqueue.Queue(lane.Lane); !slices.Contains(d.reconciler.queues, queue) {
-					d.reconciler.queues = append(d.reconciler.queues, queue)
-				}
+				d.reconciler.addQueues(fairqueue.Queue(lane.Lane))
 				lanes = append(lanes, lane.Lane)
 			}
 		}
 		if all {
-			if err := d.readGrants(ctx, lanes); err != nil {
+			if err := d.expireLanes(ctx, lanes, true); err != nil {
 				return err
 			}
 		}
@@ -138,16 +131,6 @@ func (d *dispatcher) addLanes(ctx context.Context, l waitdb.Leadership, all bool
 			return err
 		}
 	}
-}
-
-// readGrants reads the granted jobs of lanes that are new to the core.
-func (d *dispatcher) readGrants(ctx context.Context, lanes []string) error {
-	for lanes := range slices.Chunk(lanes, PageSize) {
-		if err := d.expireLanes(ctx, lanes, true); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // stepDown gives the lease back, so that another process takes over at once. A process that reaches
@@ -162,11 +145,22 @@ func (d *dispatcher) stepDown(ctx context.Context, successor string) {
 	d.limiterHealth.Note(ctx, d.Waits.StepDown(ctx, d.process, successor))
 }
 
-// publishShares writes the number of waiting lanes of each meter to Redis. If a meter has none, new
-// jobs may take its permits directly, without a turn. A meter stays contended if a lane waits there
-// that this process does not know yet. The core checks a meter that becomes contended again,
-// because a change before that had no notification.
-func (d *dispatcher) publishShares(ctx context.Context, sharing map[string]int) error {
+// publishShares writes the number of waiting lanes of each meter to Redis, if it has changed. If a meter
+// has none, new jobs may take its permits directly, without a turn. A meter stays contended if a lane
+// waits there that this process does not know yet. The core checks a meter that becomes contended
+// again, because a change before that had no notification. After a takeover all is true: contended
+// meters at which no lane waits any more are written, too.
+func (d *dispatcher) publishShares(ctx context.Context, all bool) error {
+	sharing := d.core.Sharing(d.clock.now())
+	if all {
+		contended, err := d.Waits.Contended(ctx)
+		if d.limiterHealth.Note(ctx, err) != nil {
+			return err
+		}
+		for meter := range contended {
+			sharing[meter] += 0
+		}
+	}
 	if len(sharing) == 0 {
 		return nil
 	}
@@ -175,20 +169,4 @@ func (d *dispatcher) publishShares(ctx context.Context, sharing map[string]int) 
 		d.core.Changed(d.clock.now(), meter)
 	}
 	return d.limiterHealth.Note(ctx, err)
-}
-
-// publishAllShares calls publishShares after a takeover, also for contended meters at which no lane
-// waits any more.
-func (d *dispatcher) publishAllShares(ctx context.Context) error {
-	contended, err := d.Waits.Contended(ctx)
-	if d.limiterHealth.Note(ctx, err) != nil {
-		return err
-	}
-	sharing := d.core.Sharing(d.clock.now())
-	for meter := range contended {
-		if _, shared := sharing[meter]; !shared {
-			sharing[meter] = 0
-		}
-	}
-	return d.publishShares(ctx, sharing)
 }

@@ -19,11 +19,11 @@ const (
 	// outlasts the estimated wait by extendBefore and extendInterval, so it needs no extension if the
 	// estimate was right.
 	extendBefore = 3 * time.Second
-	// DefaultReconcileInterval is the interval between two passes of the reconciler.
+	// DefaultReconcileInterval is the interval between two checks of one kind.
 	DefaultReconcileInterval = time.Minute
-	// earlyPass is the shortest interval between two passes if a granted job was missing: if an
-	// operator has deleted it, other jobs may have been deleted, too.
-	earlyPass = 5 * time.Second
+	// missingInterval is the interval between two checks of the jobs if a granted job was missing: if
+	// an operator has deleted it, other jobs may have been deleted, too.
+	missingInterval = 5 * time.Second
 	// The reconciler works for workFor at a time, because no turns are given meanwhile. Then it
 	// rests restFor times as long as it worked. If a step had to wait long for Redis, it rests
 	// extendInterval.
@@ -32,115 +32,105 @@ const (
 )
 
 // A check compares some waiting jobs with asynq or with what Redis counts, and repairs what is wrong.
-// It works one step at a time, and reports whether there are more steps. After an error the step is
-// repeated.
-type check func(ctx context.Context) (more bool, err error)
-
-// reconciler keeps waiting jobs consistent with asynq, whose data are right. Once a minute, in a
-// pass, it forgets waiting jobs that asynq does not have any more, promotes denied jobs without a
-// record, so that they request permits again, and repairs damaged data. Every few seconds it
-// extends the put-backs of waiting jobs that are about to end, because those jobs would come back
-// without permits.
-//
-// A pass is no snapshot: it leaves what changes meanwhile to the next pass.
-type reconciler struct {
-	next      time.Time // time of the next extension of put-backs
-	queues    []string  // with waiting jobs
-	extension []check   // remaining checks of put-backs
-	pass      []check   // remaining checks of the pass
-	passBegan time.Time // zero if a pass is due
-	missed    bool      // a granted job was missing since passBegan
-	restUntil time.Time
-	found     found
+type check struct {
+	step     step
+	interval *time.Duration // from the end of the check until it begins again
+	more     bool
+	last     time.Time // of the last step
 }
 
-// found counts what was wrong, for one log line of each kind in a pass.
+// A step does a part of a check, and reports whether there is more. After an error it is repeated.
+type step func(ctx context.Context) (more bool, err error)
+
+// due returns the time of the next step. A check with more steps goes behind the others that are due,
+// so that a large queue does not delay them.
+func (c *check) due() time.Time {
+	if c.more {
+		return c.last
+	}
+	return c.last.Add(*c.interval)
+}
+
+// reconciler keeps waiting jobs consistent with asynq, whose data are right. Once a minute it forgets
+// waiting jobs that asynq does not have any more, promotes denied jobs without a record, so that they
+// request permits again, and repairs damaged data. Every few seconds it extends the put-backs of
+// waiting jobs that are about to end, because those jobs would come back without permits.
+//
+// A check sees no snapshot: it leaves what changes meanwhile to the next one.
+type reconciler struct {
+	queues []string // with jobs of this scope, or with servers of it
+	checks []*check // nil if they are to begin anew
+	missed bool     // a granted job was missing since the jobs were checked
+	// jobInterval and extendInterval are the intervals of the check of jobs and of put-backs.
+	jobInterval, extendInterval time.Duration
+	restUntil                   time.Time
+	found                       found
+}
+
+// found counts what was wrong, for one log line of each kind.
 type found struct {
 	forgotten, orphans int
 	one                string // one of the forgotten jobs
 	repaired           int    // records, lanes and counts
 }
 
-// restart begins a new pass at once, because Redis may have lost data.
-func (r *reconciler) restart() { r.pass, r.passBegan, r.next = nil, time.Time{}, time.Now() }
+// restart begins all checks at once, because Redis may have lost data.
+func (r *reconciler) restart() { r.checks = nil }
 
-func (r *reconciler) isBusy() bool { return len(r.extension)+len(r.pass) > 0 }
-
-// due returns the time of the next step.
-func (r *reconciler) due() time.Time {
-	if r.isBusy() && r.restUntil.Before(r.next) {
-		return r.restUntil
+// addQueues adds queues. Others can be on other nodes of a cluster, whose outages must not delay this
+// scope.
+func (r *reconciler) addQueues(queues ...string) {
+	for _, queue := range queues {
+		if !slices.Contains(r.queues, queue) {
+			r.queues = append(r.queues, queue)
+			r.restart()
+		}
 	}
-	return r.next
 }
 
-// reconcile begins what is due, and continues it unless the reconciler rests.
+// nextCheck returns the check whose step is due next.
+func (d *dispatcher) nextCheck() *check {
+	r := &d.reconciler
+	if r.jobInterval = d.ReconcileInterval; r.missed {
+		r.jobInterval = missingInterval
+	}
+	r.extendInterval = min(max(time.Until(d.clock.local(d.core.Next(d.clock.now()))), extendInterval), maxExtendInterval)
+	if r.checks == nil {
+		interval := &d.ReconcileInterval
+		r.addQueues(d.Queues...)
+		r.checks = []*check{
+			{step: d.readWeights, interval: interval}, {step: d.checkJobs(), interval: &r.jobInterval},
+			{step: d.checkLanes(), interval: interval}, {step: d.checkReserved(), interval: interval},
+		}
+		for _, queue := range r.queues {
+			r.checks = append(r.checks, &check{step: d.checkOrphans(queue), interval: interval}, &check{step: d.extendPutBacks(queue), interval: &r.extendInterval})
+		}
+	}
+	return slices.MinFunc(r.checks, func(a, b *check) int { return a.due().Compare(b.due()) })
+}
+
+// reconcile does the steps that are due, unless the reconciler rests.
 func (d *dispatcher) reconcile(ctx context.Context) error {
-	r, now := &d.reconciler, time.Now()
-	pause := min(max(time.Until(d.clock.local(d.core.Next(d.clock.now()))), extendInterval), maxExtendInterval)
-	if latest := now.Add(pause); r.next.After(latest) {
-		r.next = latest
-	}
-	if !now.Before(r.next) {
-		r.next = now.Add(pause)
-		if len(r.extension) == 0 {
-			for _, queue := range r.queues {
-				r.extension = append(r.extension, d.extendPutBacks(queue, now.Add(pause+extendBefore)))
-			}
-		}
-		since := now.Sub(r.passBegan)
-		if len(r.pass) == 0 && (since >= d.ReconcileInterval || r.missed && since >= earlyPass) {
-			r.pass, r.passBegan, r.missed = []check{d.checkJobs(), d.checkLanes(), d.checkReserved()}, now, false
-			// Other queues can be on other nodes of a cluster, whose outages must not delay this scope.
-			queues := slices.Concat(d.Queues, d.weighted)
-			slices.Sort(queues)
-			for _, queue := range slices.Compact(queues) {
-				r.pass = append(r.pass, d.checkOrphans(queue))
-			}
-		}
-		if due := r.passBegan.Add(d.ReconcileInterval); due.After(now) && due.Before(r.next) {
-			r.next = due
-		}
-	}
-	if now.Before(r.restUntil) {
+	r, began := &d.reconciler, time.Now()
+	if began.Before(r.restUntil) {
 		return nil
 	}
-	for r.isBusy() && time.Since(now) < workFor {
-		if err := d.reconcileStep(ctx); err != nil {
+	for time.Since(began) < workFor {
+		c := d.nextCheck()
+		if c.due().After(time.Now()) {
+			break
+		}
+		more, err := c.step(ctx)
+		if err != nil {
 			return err
 		}
+		if c.more, c.last = more, time.Now(); !more {
+			d.logFound()
+		}
 	}
-	worked := time.Since(now)
-	r.restUntil = now.Add(worked + min(restFor*worked, extendInterval))
+	worked := time.Since(began)
+	r.restUntil = began.Add(worked + min(restFor*worked, extendInterval))
 	return nil
-}
-
-// reconcileStep does one step of the extension and one of the pass, so that neither delays the other.
-func (d *dispatcher) reconcileStep(ctx context.Context) (err error) {
-	r := &d.reconciler
-	if r.extension, err = step(ctx, r.extension); err != nil || len(r.pass) == 0 {
-		return err
-	}
-	if r.pass, err = step(ctx, r.pass); err == nil && len(r.pass) == 0 {
-		d.logFound()
-	}
-	return err
-}
-
-// step does one step of the first check, and returns the remaining checks. A check with more steps goes
-// to the end, so that a large queue does not delay the others.
-func step(ctx context.Context, checks []check) ([]check, error) {
-	if len(checks) == 0 {
-		return nil, nil
-	}
-	more, err := checks[0](ctx)
-	if err != nil {
-		return checks, err
-	}
-	if more {
-		return append(checks[1:], checks[0]), nil
-	}
-	return checks[1:], nil
 }
 
 func (d *dispatcher) logFound() {
@@ -160,17 +150,17 @@ func (d *dispatcher) logFound() {
 // checkJobs forgets waiting jobs that asynq will not run any more, or whose ID belongs to another job
 // by now. Then it corrects the demand at meters. Jobs join and leave their lanes meanwhile, so any
 // number between what Redis has counted before and after is right.
-func (d *dispatcher) checkJobs() check {
+func (d *dispatcher) checkJobs() step {
 	var cursor uint64
 	var before, wanted map[string]int64
 	return func(ctx context.Context) (more bool, err error) {
 		defer func() {
-			if err != nil {
+			if err != nil || !more {
 				before = nil // begin again
 			}
 		}()
 		if before == nil {
-			cursor, wanted = 0, map[string]int64{}
+			cursor, wanted, d.reconciler.missed = 0, map[string]int64{}, false
 			if before, err = d.Waits.DemandByMeter(ctx); d.limiterHealth.Note(ctx, err) != nil {
 				return false, err
 			}
@@ -224,14 +214,16 @@ func (d *dispatcher) forgetEnded(ctx context.Context, jobs []throttle.JobID) err
 
 // checkLanes adds lanes that the core does not know, such as lanes that a failover has lost. It drops
 // lanes with invalid names.
-func (d *dispatcher) checkLanes() check {
+func (d *dispatcher) checkLanes() step {
 	offset := 0
 	return func(ctx context.Context) (more bool, err error) {
 		lanes, err := d.Waits.LaneNames(ctx, offset, PageSize)
 		if d.limiterHealth.Note(ctx, err) != nil {
 			return false, err
 		}
-		offset += len(lanes)
+		if offset += len(lanes); len(lanes) < PageSize {
+			offset = 0
+		}
 		var unknown []string
 		for _, lane := range lanes {
 			switch {
@@ -245,12 +237,12 @@ func (d *dispatcher) checkLanes() check {
 				}
 			}
 		}
-		return len(lanes) == PageSize, d.readGrants(ctx, unknown)
+		return len(lanes) == PageSize, d.expireLanes(ctx, unknown, true)
 	}
 }
 
 // checkReserved corrects the number of permits that are reserved for granted jobs, one meter a step.
-func (d *dispatcher) checkReserved() check {
+func (d *dispatcher) checkReserved() step {
 	var meters []string
 	var cursor uint64
 	return func(ctx context.Context) (more bool, err error) {
@@ -273,7 +265,7 @@ func (d *dispatcher) checkReserved() check {
 
 // checkOrphans promotes denied jobs of this scope that have no record, so that they request permits
 // again. The limiter's Redis has lost the records, or could not be reached.
-func (d *dispatcher) checkOrphans(queue string) check {
+func (d *dispatcher) checkOrphans(queue string) step {
 	offset := 0
 	return func(ctx context.Context) (more bool, err error) {
 		ids, next, err := d.DB.Denied(ctx, queue, time.Time{}, offset)
@@ -310,18 +302,22 @@ func (d *dispatcher) checkOrphans(queue string) check {
 				d.reconciler.found.orphans++
 			}
 		}
-		offset = next - len(orphans) // the orphans have left the set
+		offset = max(0, next-len(orphans)) // the orphans have left the set
 		return next >= 0, nil
 	}
 }
 
-// extendPutBacks extends the put-backs of a queue's waiting jobs that end before a time: to the
-// present estimate of each job's wait, and at least to that time. It skips granted jobs: they are
+// extendPutBacks extends the put-backs of a queue's waiting jobs that end before the next extension:
+// to the present estimate of each job's wait, and at least to that time. It skips granted jobs: they are
 // promoted, or come back at the end of their put-back if the promotion was lost. It takes up to
 // four round trips a page.
-func (d *dispatcher) extendPutBacks(queue string, before time.Time) check {
+func (d *dispatcher) extendPutBacks(queue string) step {
+	var before time.Time
 	offset := 0
 	return func(ctx context.Context) (more bool, err error) {
+		if offset == 0 {
+			before = time.Now().Add(d.reconciler.extendInterval + extendBefore)
+		}
 		ids, next, err := d.DB.Denied(ctx, queue, before, offset)
 		if d.queuesHealth.Note(ctx, err) != nil {
 			return false, err
@@ -336,7 +332,7 @@ func (d *dispatcher) extendPutBacks(queue string, before time.Time) check {
 				later[job.ID] = time.Now().Add(max(position.PutBack(), time.Until(before)))
 			}
 		}
-		offset = next - len(later) // these put-backs end after that time now
+		offset = max(0, next-len(later)) // these put-backs end after that time now
 		return next >= 0, d.queuesHealth.Note(ctx, d.DB.Postpone(ctx, queue, later))
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -59,11 +60,19 @@ func newReconciler(rdb redis.UniversalClient, queues ...string) *dispatcher {
 
 // reconcileFor reconciles for some time.
 func reconcileFor(t *testing.T, d *dispatcher, long time.Duration, until func() bool) {
-	for end := time.Now().Add(long); time.Now().Before(end) && !until(); time.Sleep(max(roundInterval, time.Until(d.reconciler.due()))) {
+	for end := time.Now().Add(long); time.Now().Before(end); time.Sleep(max(roundInterval, time.Until(d.nextCheck().due()), time.Until(d.reconciler.restUntil))) {
 		if err := d.reconcile(t.Context()); err != nil {
 			t.Fatal(err)
 		}
+		if until() {
+			return
+		}
 	}
+}
+
+// hasChecked reports whether each check has ended once.
+func (r *reconciler) hasChecked() bool {
+	return r.checks != nil && !slices.ContainsFunc(r.checks, func(c *check) bool { return c.more || c.last.IsZero() })
 }
 
 func TestReconciler_ManyPutBacks_AllExtended(t *testing.T) {
@@ -93,14 +102,14 @@ func TestReconciler_OrphanNotSentBack_FoundAgain(t *testing.T) {
 		d := newReconciler(rdb)
 		var log strings.Builder
 		d.Log = slog.New(slog.NewTextHandler(&log, nil))
-		d.reconciler.pass = []check{d.checkOrphans("default")}
+		d.reconciler.checks = []*check{{step: d.checkOrphans("default"), interval: &d.ReconcileInterval}}
 		short, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if err := d.reconcileStep(short); err == nil || log.Len() > 0 {
+		if err := d.reconcile(short); err == nil || log.Len() > 0 {
 			t.Errorf("cut short: error %v, log %s; want an error, and nothing promoted", err, &log)
 		}
 		d.core = fairqueue.New() // it gave the lease back
-		if err := d.reconcileStep(t.Context()); err != nil || !strings.Contains(log.String(), "jobs=1") {
+		if err := d.reconcile(t.Context()); err != nil || !strings.Contains(log.String(), "jobs=1") {
 			t.Errorf("error %v, log %s; want one job sent back", err, &log)
 		}
 		if state := rdb.HGet(t.Context(), asynqdb.Hash("default", "it"), "state").Val(); state != "pending" {
@@ -121,7 +130,7 @@ func TestReconciler_PassEndsBesidePutBacks(t *testing.T) {
 		rdb.AddHook(redistest.Hook(lasts(20*time.Millisecond, "")))
 		d, began := newReconciler(rdb, queues...), time.Now()
 		d.core.AddLane("q000\napi|", 1) // turns are due
-		reconcileFor(t, d, time.Hour, func() bool { return !d.reconciler.passBegan.IsZero() && len(d.reconciler.pass) == 0 })
+		reconcileFor(t, d, time.Hour, d.reconciler.hasChecked)
 		if took := time.Since(began); took > 30*time.Second {
 			t.Errorf("a pass over %d queues took %s, want half a minute at most", len(queues), took)
 		}
@@ -141,7 +150,7 @@ func TestReconciler_RestsShortlyAfterAnOutage(t *testing.T) {
 		d := newReconciler(rdb, "default")
 		reconcileFor(t, d, time.Second, func() bool { return false })
 		began := time.Now()
-		reconcileFor(t, d, time.Hour, func() bool { return !d.reconciler.isBusy() })
+		reconcileFor(t, d, time.Hour, d.reconciler.hasChecked)
 		if took := time.Since(began); took > 5*time.Second {
 			t.Errorf("what was underway took another %s, want few seconds", took)
 		}

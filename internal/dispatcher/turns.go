@@ -2,6 +2,7 @@ package dispatcher
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/headgate/headgate/internal/asynqdb"
@@ -92,9 +93,7 @@ func (d *dispatcher) promote(ctx context.Context, jobs []throttle.JobID) ([]fair
 	for i, state := range states {
 		if state == fairqueue.StateDone || state == fairqueue.StateGone {
 			lost = append(lost, jobs[i])
-			if r := &d.reconciler; !r.missed {
-				r.missed, r.next = true, time.Now()
-			}
+			d.reconciler.missed = true
 		}
 	}
 	return states, d.forget(ctx, lost)
@@ -124,18 +123,20 @@ func (d *dispatcher) expireGrants(ctx context.Context) error {
 	return nil
 }
 
-// expireLanes releases the expired grants of some lanes. After a takeover the core promotes all
-// granted jobs of the lanes again, because the previous leader may not have done so.
-func (d *dispatcher) expireLanes(ctx context.Context, lanes []string, takeover bool) error {
-	expired, err := d.Waits.ExpireGrants(ctx, lanes)
-	if d.limiterHealth.Note(ctx, err) != nil {
-		return err
-	}
-	for i, r := range expired {
-		if takeover {
-			r.Overdue = append(r.Overdue, r.Reserved...)
+// expireLanes releases the expired grants of some lanes. If the lanes are new to the core, it promotes
+// all of their granted jobs again, because the previous leader may not have done so.
+func (d *dispatcher) expireLanes(ctx context.Context, lanes []string, isNew bool) error {
+	for lanes := range slices.Chunk(lanes, PageSize) {
+		expired, err := d.Waits.ExpireGrants(ctx, lanes)
+		if d.limiterHealth.Note(ctx, err) != nil {
+			return err
 		}
-		d.core.Expired(d.clock.now(), lanes[i], r.Granted, r.Overdue, r.Waiting > 0)
+		for i, r := range expired {
+			if isNew {
+				r.Overdue = append(r.Overdue, r.Reserved...)
+			}
+			d.core.Expired(d.clock.now(), lanes[i], r.Granted, r.Overdue, r.Waiting > 0)
+		}
 	}
 	return nil
 }

@@ -214,29 +214,3 @@ func TestPromote_PassesTheBacklog(t *testing.T) {
 		st.wantOnceEach(205)
 	})
 }
-
-// TestScopes_ShareAsynqRedis: the dispatcher of one scope leaves alone what waits in another.
-func TestScopes_ShareAsynqRedis(t *testing.T) {
-	t.Parallel()
-	in := func(rdb redis.UniversalClient, scope string) (*spy, settings) {
-		limiter := newSpy(rdb, throttle.Options{Scope: scope})
-		config := quick
-		config.Queues = map[string]int{scope: 1}
-		return limiter, settings{config: config, limits: []throttle.Limit{perMinute(30, 1)}, options: []Option{withSpy(limiter)}}
-	}
-	virtual(t, settings{config: idle, rule: always(Rule{})}, func(t *testing.T, st *stack) {
-		var stacks []*stack
-		for _, scope := range []string{"one", "two"} {
-			limiter, s := in(redistest.MiniClient(t, st.queueServer), scope)
-			stacks = append(stacks, st.beside(s))
-			stacks[len(stacks)-1].limiter = limiter
-			for k := range 20 {
-				st.enqueue(needing(""), asynq.Queue(scope), numbered(scope, k))
-			}
-		}
-		time.Sleep(time.Minute)
-		for _, st := range stacks {
-			st.wantOnce(20)
-		}
-	})
-}

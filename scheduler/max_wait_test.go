@@ -5,12 +5,10 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/hibiken/asynq"
 
-	"github.com/headgate/headgate/internal/testutil/redistest"
 	"github.com/headgate/headgate/internal/waitdb"
 	"github.com/headgate/headgate/throttle"
 )
@@ -114,32 +112,6 @@ func TestMaxWait_Expires(t *testing.T) {
 			})
 		})
 	}
-}
-
-// TestMaxWait_ClockStepsBack: if the limiter's clock steps back, expired jobs are not asked for
-// again and again until the clock has caught up.
-func TestMaxWait_ClockStepsBack(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		_, queues := redistest.Mini(t)
-		limiter, rdb := redistest.Mini(t)
-		clock := &simClock{redis: limiter}
-		expires := &tap{is: isScript("lanes/expire_waits"), takes: time.Millisecond} // a loop of them would stop the bubble's clock
-		rdb.AddHook(before(clock.set))
-		rdb.AddHook(expires.hook())
-		rule := needs("api")
-		rule.MaxWait = 5 * time.Second
-		st := start(t, queues, settings{config: asynq.Config{Concurrency: 2}, redis: rdb, limits: []throttle.Limit{perMinute(1, 1)}, rule: always(rule)})
-		st.enqueueN(5, "")
-		time.Sleep(4900 * time.Millisecond) // after the last heartbeat before that
-		clock.step(-20 * time.Second)
-		time.Sleep(24 * time.Second)
-		if n := expires.n.Load(); n > 20 {
-			t.Errorf("the script was called %d times", n)
-		}
-		if q, err := st.tasks.GetQueueInfo("default"); err != nil || q.Archived != 4 {
-			t.Errorf("%+v, %v; want 4 archived", q, err)
-		}
-	})
 }
 
 // TestTimeout_KeepsSlot: a handler that outlives its Timeout keeps its slot until it returns.

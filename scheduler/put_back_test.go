@@ -157,27 +157,6 @@ func TestPlainAsynqJobs_NoRetries(t *testing.T) {
 	})
 }
 
-// TestDeletedID_AgainLater: a waiting job is deleted, and its ID enqueued again for later: that is
-// another job, and runs in its time.
-func TestDeletedID_AgainLater(t *testing.T) {
-	virtual(t, settings{limits: []throttle.Limit{perMinute(1, 1)}, quiet: time.Minute}, func(t *testing.T, st *stack) {
-		jobs := st.enqueueN(3, "")
-		time.Sleep(30 * time.Second)
-		waiting := jobs[slices.IndexFunc(jobs, func(id string) bool { return st.info(id) != nil })]
-		st.must(st.tasks.DeleteTask("default", waiting))
-		again := time.Now()
-		st.enqueue(needing(""), asynq.TaskID(waiting), asynq.ProcessIn(20*time.Minute))
-		time.Sleep(15 * time.Minute)
-		st.wantOnceEach(2)
-		time.Sleep(10 * time.Minute)
-		st.wantOnceEach(3)
-		if last := st.ran()[2]; last.id != waiting || last.at.Sub(again) < 20*time.Minute-time.Second {
-			t.Errorf("%s ran after %s, want %s after 20 minutes", last.id, last.at.Sub(again), waiting)
-		}
-		st.wantClean()
-	})
-}
-
 // TestDeletedID_AgainAtOnce: a waiting or granted job is deleted, and its ID enqueued again at
 // once: that is another job. It waits behind all others, and its MaxWait begins again.
 func TestDeletedID_AgainAtOnce(t *testing.T) {

@@ -13,34 +13,22 @@ import (
 )
 
 func TestBackoffCeiling(t *testing.T) {
-	tests := []struct {
-		name string
+	for name, test := range map[string]struct {
 		b    Backoff
-		want []time.Duration // after retries 0, 1, 2, 3, 40, 1000
+		want string // after retries 0, 1, 2, 3, 40, 1000
 	}{
-		{"zero value", Backoff{}, []time.Duration{1 * time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second, time.Hour, time.Hour}},
-		{
-			"linear",
-			Backoff{Growth: GrowthLinear, Base: 10 * time.Second, Cap: time.Minute},
-			[]time.Duration{10 * time.Second, 20 * time.Second, 30 * time.Second, 40 * time.Second, time.Minute, time.Minute},
-		},
-		{
-			"constant",
-			Backoff{Growth: GrowthConstant, Base: 5 * time.Second},
-			[]time.Duration{5 * time.Second, 5 * time.Second, 5 * time.Second, 5 * time.Second, 5 * time.Second, 5 * time.Second},
-		},
-		{
-			"base above cap",
-			Backoff{Base: time.Hour, Cap: time.Minute},
-			[]time.Duration{time.Minute, time.Minute, time.Minute, time.Minute, time.Minute, time.Minute},
-		},
-	}
-	for _, test := range tests {
+		"zero value":     {Backoff{}, "[1s 2s 4s 8s 1h0m0s 1h0m0s]"},
+		"linear":         {Backoff{Growth: GrowthLinear, Base: 10 * time.Second, Cap: time.Minute}, "[10s 20s 30s 40s 1m0s 1m0s]"},
+		"constant":       {Backoff{Growth: GrowthConstant, Base: 5 * time.Second}, "[5s 5s 5s 5s 5s 5s]"},
+		"base above cap": {Backoff{Base: time.Hour, Cap: time.Minute}, "[1m0s 1m0s 1m0s 1m0s 1m0s 1m0s]"},
+	} {
 		test.b.Jitter = JitterNone
-		for i, n := range []int{0, 1, 2, 3, 40, 1000} {
-			if got := test.b.Delay(n); got != test.want[i] {
-				t.Errorf("%s: Delay(%d) = %s, want %s", test.name, n, got, test.want[i])
-			}
+		var got []time.Duration
+		for _, n := range []int{0, 1, 2, 3, 40, 1000} {
+			got = append(got, test.b.Delay(n))
+		}
+		if fmt.Sprint(got) != test.want {
+			t.Errorf("%s: %v, want %s", name, got, test.want)
 		}
 	}
 }

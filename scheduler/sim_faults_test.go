@@ -75,7 +75,6 @@ func (w *sim) note(e simEvent) {
 	w.history.Note(w.now(), "", "%s", e.text)
 	if d := e.lasts + heals[e.kind]; d > 0 {
 		w.disturb(d)
-		w.turns = append(w.turns, simTurn{})
 	}
 }
 
@@ -283,7 +282,6 @@ func (w *sim) delete() {
 			w.note(simEvent{kind: "jobs deleted", text: id + " is deleted", explains: lanesAt()})
 			w.mu.Lock()
 			defer w.mu.Unlock()
-			w.turns = append(w.turns, simTurn{w.jobs[id].waits, true}, simTurn{})
 			w.jobs[id].deleted, w.jobs[id].waits = true, ""
 			w.leaves(id)
 			return

@@ -238,9 +238,6 @@ func (w *sim) asked(asks waitdb.Job, needs []throttle.Need, d waitdb.Decision) {
 		if job.denials++; job.denials > 1 && (w.allBusy() || !w.busy.Before(job.denied)) {
 			job.late++
 		}
-		if job.waits == "" {
-			w.turns = append(w.turns, simTurn{lane: w.laneNameOf(job)})
-		}
 		job.waits = w.laneNameOf(job)
 		if job.denied = time.Now(); job.since.IsZero() {
 			job.since = d.At

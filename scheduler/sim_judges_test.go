@@ -27,7 +27,6 @@ func (w *sim) judge() {
 	w.judgeJobs()
 	w.judgeMeters()
 	w.judgeWaits()
-	w.judgeShares()
 	for _, key := range w.operator.left() {
 		w.breaks(w.lanes, 0, w.now(), "%q is left behind", key)
 	}
@@ -444,17 +443,8 @@ func (w *sim) turn(l *simLane, n throttle.Need) (longest time.Duration) {
 	return longest
 }
 
-// Shares of turns.
-
 // simTenants are the fairness keys that jobs may have, and their weights.
 var simTenants = map[string]int{"": 1, "acme": 4, "a|b": 2}
-
-// simTurn is that a job began to wait in a lane, or was granted from it; or, without a lane, that a
-// lane was passed over.
-type simTurn struct {
-	lane    string
-	granted bool
-}
 
 // laneNameOf is the lane of a job as the limiter names it.
 func (w *sim) laneNameOf(job *simJob) string {
@@ -465,92 +455,4 @@ func (w *sim) laneNameOf(job *simJob) string {
 		meters[i] = n.Limit + "|" + n.Key
 	}
 	return fairqueue.Lane(job.lane.queue, meters, fairqueue.FairnessLine(rule.FairnessKey, rule.FairnessWeight))
-}
-
-// simShare is a part of the lanes that take turns.
-type simShare struct {
-	name   string
-	weight int
-	has    func(lane string) bool
-}
-
-// judgeShares checks that queues, and in a queue its tenants, have turns by their weights.
-func (w *sim) judgeShares() {
-	if w.has(answers) || w.has(patience) || w.has(rules) || w.repliesLost() || !w.oneClock() {
-		return
-	}
-	var queues []simShare
-	for queue, weight := range w.config.Queues {
-		q := simShare{queue, weight, func(lane string) bool { return fairqueue.Queue(lane) == queue }}
-		var tenants []simShare
-		for tenant, weight := range simTenants {
-			tenants = append(tenants, simShare{queue + " " + tenant, weight, func(lane string) bool {
-				key, _ := fairqueue.FairnessKey(lane)
-				return key == tenant && q.has(lane)
-			}})
-		}
-		w.judgeTurns(tenants)
-		queues = append(queues, q)
-	}
-	if !w.has(strict) {
-		w.judgeTurns(queues)
-	}
-}
-
-// judgeTurns checks that of any two shares, while both wait at a meter, neither has more turns than
-// its weight gives it, give or take a few; and a few more if turns wait for different numbers of
-// permits, because one late job is then several turns of the other share. If a lane waits for other
-// meters too, there is no bound.
-func (w *sim) judgeTurns(shares []simShare) {
-	for meter := range w.meters {
-		lanes := w.lanesAtMeter(meter)
-		if slices.ContainsFunc(lanes, func(l *simLane) bool { return len(l.needs) > 1 }) {
-			continue
-		}
-		most := 3.0
-		if w.has(costs) || slices.ContainsFunc(lanes, func(l *simLane) bool { return l.needs[0].Cost != lanes[0].needs[0].Cost }) {
-			most = 6
-		}
-		for i, a := range shares {
-			for _, b := range shares[:i] {
-				if apart := w.apart(meter, a, b); apart > most {
-					w.breaks(lanes, 0, w.now(), "at %s %s and %s are %.1f turns apart", meter, a.name, b.name, apart)
-				}
-			}
-		}
-	}
-}
-
-// apart is by how many turns of the lighter of two shares they were further apart, while both
-// waited, than their weights allow.
-func (w *sim) apart(meter string, a, b simShare) (most float64) {
-	waits := [2]int{}
-	ahead, low, high := 0.0, 0.0, 0.0 // of both, a
-	for _, t := range w.turns {
-		side, turn := 0, 1/float64(a.weight)
-		switch {
-		case t.lane == "":
-			ahead, low, high = 0, 0, 0
-			continue
-		case fairqueue.Meters(t.lane)[0] != meter:
-			continue
-		case b.has(t.lane):
-			side, turn = 1, -1/float64(b.weight)
-		case !a.has(t.lane):
-			continue
-		}
-		if !t.granted {
-			waits[side]++
-			continue
-		}
-		if waits[0] > 0 && waits[1] > 0 {
-			ahead += turn
-			low, high = min(low, ahead), max(high, ahead)
-			most = max(most, (high-low)*float64(min(a.weight, b.weight)))
-		}
-		if waits[side]--; waits[side] == 0 {
-			ahead, low, high = 0, 0, 0
-		}
-	}
-	return most
 }

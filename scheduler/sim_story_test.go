@@ -148,9 +148,6 @@ func (t *scribe) turns(args []any, reply []any) {
 		name, turn := args[3*i].(string), reply[2+i].([]any)
 		switch fairqueue.Outcome(turn[0].(int64)) {
 		case fairqueue.Granted:
-			if t.w.turns = append(t.w.turns, simTurn{name, true}); time.Now().Before(t.w.calm) {
-				t.w.turns = append(t.w.turns, simTurn{})
-			}
 			t.w.jobs[turn[1].(string)].waits = ""
 			t.w.noteJob(turn[1].(string), "granted: all permits are reserved, and exist in %s", time.Duration(turn[2].(int64)-now)*time.Microsecond)
 		case fairqueue.Refused:
@@ -162,7 +159,6 @@ func (t *scribe) turns(args []any, reply []any) {
 			}
 			t.w.history.Note(t.w.now(), t.w.laneOf(name), "has a turn in vain (older lanes hold %s)%s", args[3*i+2], missing)
 		case fairqueue.Full:
-			t.w.turns = append(t.w.turns, simTurn{})
 			t.w.history.Note(t.w.now(), t.w.laneOf(name), "is passed over: as many of its jobs are granted as its meters give")
 		}
 	}

@@ -97,7 +97,6 @@ type sim struct {
 	flushed time.Time // when the limiter's data were lost
 	calm    time.Time // when the last fault so far is healed
 	broken  []simBreak
-	turns   []simTurn
 	blocks  []simBlock
 }
 

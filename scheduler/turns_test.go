@@ -75,28 +75,43 @@ func TestTurns_PausedQueue(t *testing.T) {
 	})
 }
 
-// TestTurns_QueueWeights: at a limit that two queues need, turns follow their weights. A strict
-// queue goes first.
+// TestTurns_QueueWeights: at a limit that two queues need, turns follow their weights, and so they do
+// between the fairness keys of a queue. A strict queue goes first.
 func TestTurns_QueueWeights(t *testing.T) {
 	slow(t)
-	for _, strict := range []bool{false, true} {
-		config := asynq.Config{Concurrency: 10, Queues: map[string]int{"critical": 6, "default": 1}, StrictPriority: strict}
-		virtual(t, settings{config: config, limits: []throttle.Limit{funnel("a", 20, 5)}}, func(t *testing.T, st *stack) {
-			for i := range 300 {
-				st.enqueue(needing("a"), numbered("default", i), asynq.Queue("default"))
-				st.enqueue(needing("a"), numbered("critical", i), asynq.Queue("critical"))
+	weights := map[string]int{"critical": 6, "default": 1}
+	for name, row := range map[string]struct {
+		strict, fair bool
+		want         map[string]int
+	}{
+		"weighted": {want: map[string]int{"critical": 120, "default": 20}},
+		"strict":   {strict: true, want: map[string]int{"critical": 140, "default": 0}},
+		"fair":     {fair: true, want: map[string]int{"critical": 120, "default": 20}},
+	} {
+		rule := func(task *asynq.Task) (Rule, error) {
+			r := needs("a")
+			if kind := string(task.Payload()); row.fair {
+				r.FairnessKey, r.FairnessWeight = kind, weights[kind]
+			}
+			return r, nil
+		}
+		config := asynq.Config{Concurrency: 10, Queues: weights, StrictPriority: row.strict}
+		virtual(t, settings{config: config, limits: []throttle.Limit{funnel("a", 20, 5)}, rule: rule}, func(t *testing.T, st *stack) {
+			for i := range 600 {
+				kind := []string{"default", "critical"}[i%2]
+				queue := kind
+				if row.fair {
+					queue = "default"
+				}
+				st.enqueue(needing(kind), numbered(kind, i), asynq.Queue(queue))
 			}
 			time.Sleep(2 * time.Second) // by then all wait
 			began := time.Now()
 			time.Sleep(7 * time.Second)
-			want := map[string]int{"critical": 120, "default": 20}
-			if strict {
-				want = map[string]int{"critical": 140, "default": 0}
-			}
 			turns := st.turnsOf(began)
-			for queue, n := range want {
-				if turns[queue] < n-2 || turns[queue] > n+2 {
-					t.Errorf("strict %v: %v, want %v", strict, turns, want)
+			for kind, n := range row.want {
+				if turns[kind] < n-2 || turns[kind] > n+2 {
+					t.Errorf("%s: %v, want %v", name, turns, row.want)
 				}
 			}
 		})

@@ -20,10 +20,8 @@ type Change struct {
 	ID string
 	// At is the time of the change by Redis's clock.
 	At time.Time
-	// What is the kind of change. For a limit it is defined (by a config file), set, deleted,
-	// paused, resumed, reset, blocked or unblocked; for a key, set or unset; for a schedule,
-	// paused, resumed or run; for a queue, paused, resumed or deleted; for jobs, run, retried,
-	// cancelled, archived or deleted.
+	// What is the kind of change, such as defined (a limit by a config file), set, unset, deleted,
+	// paused, resumed, reset, blocked, unblocked, run, retried, cancelled or archived.
 	What string
 	// Limit and Key are the limit and the key that were changed. Key is empty for a change of the
 	// limit itself.

@@ -21,7 +21,7 @@ type meterID struct {
 func (l Limit) meter(since int64) *meter.Limit {
 	return &meter.Limit{
 		Kind: string(l.Kind), N: l.Rate.N, Per: l.Rate.Per, Margin: l.Margin, Capacity: l.MaxCost(),
-		Lease: l.lease(), Zone: l.Zone, Since: since, Calendar: &meter.Calendar{},
+		Lease: l.lease(), Zone: l.Zone, Since: since,
 	}
 }
 

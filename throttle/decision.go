@@ -46,8 +46,7 @@ func (o Outcome) String() string {
 //
 // If the call needs several limits, Limit and Key name the need that decided: for a denied call the
 // need with the longest wait, and for an allowed call the need with the fewest permits left. The
-// numbers are those of its meter. A server can fill RateLimit headers with Capacity, Remaining and
-// ResetAfter, and Retry-After with RetryAfter.
+// numbers are those of its meter, as in RateLimit headers.
 type Decision struct {
 	Outcome Outcome
 	// Limit, Key and Cost are the need that decided. Needs of the same meter are added up.
@@ -62,9 +61,8 @@ type Decision struct {
 	Remaining int
 	// RetryAfter is the time until the same call could be allowed if no other call takes the
 	// permits first, rounded up to a microsecond. It is 0 unless the outcome is Denied. For a
-	// concurrency limit it is the time until enough leases end, if their holders do not extend
-	// them. For a paused limit it is a minute. For a waiting job it is an estimate of the wait,
-	// which assumes that all lanes of a meter have the same number of turns.
+	// concurrency limit it assumes that no lease is extended. For a paused limit it is a minute. For
+	// a waiting job it is an estimate, as if all lanes of a meter had equally many turns.
 	RetryAfter time.Duration
 	// BeginIn is the time until permits that were granted in advance become available: the job must
 	// not begin sooner. It is 0 if they are available.

@@ -90,12 +90,9 @@ func (s *shared) write(ctx context.Context, source string, l Limit) (changed int
 }
 
 // fields returns the fields and values of a definition in Redis, with the window boundaries of its
-// calendar. It includes all defaults except that of max_block_us, so the scripts need no other
-// default.
-//
-// Meters count with n and period_us. The limit's own rate is rate_n and per_us. period_us includes
-// the margin, except for a fixed window. If a field is there twice, Redis stores the later value:
-// the first n and period_us are those of a concurrency limit, which has no rate.
+// calendar, and with all defaults except that of max_block_us. Meters count with n and period_us,
+// which includes the margin except for a fixed window. The limit's own rate is rate_n and per_us. If
+// a field is there twice, Redis stores the later value.
 func (l Limit) fields(edges string) []any {
 	fields := []any{
 		"kind", string(l.Kind), "capacity", l.MaxCost(), "n", l.MaxCost(), "period_us", 0,
@@ -224,10 +221,9 @@ func (s *shared) ExtendCalendars(ctx context.Context, names []string, nowUS int6
 	return nil
 }
 
-// Extended runs a script that may need more window boundaries. Lua has no time zones, so the script
-// cannot compute them: its reply begins with the names of the limits and the time, and it has
-// changed nothing. Then Extended stores the boundaries and runs the script again. It returns the
-// rest of the reply.
+// Extended runs a script that may need more window boundaries, which Lua cannot compute because it
+// has no time zones. The reply then begins with the names of the limits and the time. Extended stores
+// the boundaries and runs the script again. It returns the rest of the reply.
 func (s *shared) Extended(ctx context.Context, run func() ([]any, error)) (rest []any, err error) {
 	for range 3 {
 		reply, err := run()
@@ -249,13 +245,10 @@ func (s *shared) Extended(ctx context.Context, run func() ([]any, error)) (rest 
 // less than a millisecond of Redis's time.
 const convertBatch = 50
 
-// convert converts all meters of a limit after a change of its rate, so that they expire by the new
-// rate. It scans the names of all keys of the Redis server, a page at a time. A meter expires a
-// minute after all its permits are free again, so a scan of less than a minute loses no state.
-//
-// A call converts the meter that it uses. Idle meters must be converted here. Otherwise they would
-// expire too early, or a second change of the rate would come before the first was applied to them.
-// There is no index of a limit's meters, because every call would have to update it.
+// convert converts all meters of a limit after a change of its rate. A call converts the meter that
+// it uses; without convert, idle meters would expire by the old rate. It scans the names of all keys
+// of the Redis server, because every call would have to update an index. A meter expires a minute
+// after all its permits are free again, so a scan of less than a minute loses no state.
 func (s *shared) convert(ctx context.Context, l Limit) error {
 	node, err := script.Node(ctx, s.rdb, s.prefix)
 	if err != nil {
@@ -282,9 +275,7 @@ func (s *shared) convert(ctx context.Context, l Limit) error {
 	return cmp.Or(scan.Err(), convertAll())
 }
 
-// setKey takes two round trips: it first reads the limit to check the override. If the limit
-// changes its kind in between, the override is stored and has no effect until the limit has the old
-// kind again.
+// setKey takes two round trips: it first reads the limit to check the override.
 func (s *shared) setKey(ctx context.Context, limit, key string, o Override) error {
 	l, err := s.definition(ctx, limit)
 	if err == nil {
@@ -301,9 +292,8 @@ func (s *shared) unsetKey(ctx context.Context, limit, key string) error {
 	return s.change(ctx, limit, setKeyScript, limit, key, script.Actor(ctx), "")
 }
 
-// defineKeys writes the overrides of a definition, with their text. The script compares this text
-// with the text of the last definition. It leaves keys alone whose override is the same in both
-// texts, even if SetKey has changed them in between.
+// defineKeys writes the overrides of a definition, with their text. The script leaves keys alone
+// whose override is the same as in the text of the last definition.
 func (s *shared) defineKeys(ctx context.Context, l Limit) error {
 	var text strings.Builder
 	args := []any{l.Name, string(l.Kind), ""}

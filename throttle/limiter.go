@@ -32,34 +32,28 @@ import (
 //	default:          // request again after d.RetryAfter
 //	}
 //
-// No method waits: a denial has a RetryAfter, and the caller decides whether to sleep, to queue or
-// to give up. All methods are safe for concurrent use.
-//
-// An invalid argument changes nothing and returns an error in which errors.As finds a
-// [*FieldError]. A key has at most 200 bytes and no control characters. A method that changes a
-// limit returns an error that wraps [ErrNoLimit] if the limit does not exist.
+// No method waits. All methods are safe for concurrent use. An invalid argument changes nothing and
+// returns an error in which errors.As finds a [*FieldError]. A key has at most 200 bytes and no
+// control characters. A method that changes a limit returns an error that wraps [ErrNoLimit] if the
+// limit does not exist.
 //
 // # In Redis
 //
-// Each call is one script in Redis that reads all meters of the call, takes permits from all of
-// them or none, and returns the decision. A call takes one round trip. Redis needs O(1) time for
-// each need, or O(log n) for sliding logs and concurrency limits. Concurrent calls share scripts.
-// All times are Redis's own, so the clocks of the processes do not matter.
+// A call is one round trip and one script, which concurrent calls share. Redis needs O(1) time for
+// each need, or O(log n) for sliding logs and concurrency limits. All times are Redis's own, so the
+// clocks of the processes do not matter.
 //
-// Errors that wrap [ErrUnavailable] mean that Redis was not reached or did not answer. Only the
-// go-redis client repeats calls. If it repeats a call whose reply was lost, permits can be taken
-// twice. If the context of an Allow call ends, the call takes nothing, or its permits are given
-// back when the reply comes.
+// Errors that wrap [ErrUnavailable] mean that Redis was not reached or did not answer. If go-redis
+// repeats a call whose reply was lost, permits can be taken twice. If the context of an Allow call
+// ends, the call takes nothing, or its permits are given back when the reply comes.
 //
-// Redis keeps the state of a meter while it matters and a minute longer, so an unused key costs no
-// memory. If Redis loses its data, the next call that misses a limit repeats the earlier Define
-// calls of this process.
+// An unused key costs no memory. If Redis loses its data, the next call that misses a limit repeats
+// the earlier Define calls of this process.
 //
 // # In the process
 //
-// A local limiter loses its state when the process ends. A meter takes memory only while permits
-// are taken. All calls share one lock, and ignore their contexts. A local limiter keeps no
-// changelog, and its limits do not adapt.
+// A local limiter loses its state when the process ends. All calls share one lock, and ignore their
+// contexts. A local limiter keeps no changelog, and its limits do not adapt.
 type Limiter struct{ backend backend }
 
 // backend is where a Limiter keeps its meters. Its arguments are valid.
@@ -85,10 +79,9 @@ type backend interface {
 
 // Options configure a limiter. The zero value is valid: it means the scope "default" and no app.
 type Options struct {
-	// Scope names a set of limits in Redis. Limiters of one scope share their limits and meters.
-	// Limiters of different scopes share nothing. In a Redis Cluster a scope is on one node, so
-	// several scopes spread the load. The scope is part of every key's name, in braces, and must
-	// not contain braces.
+	// Scope names a set of limits in Redis. Limiters of one scope share their limits and meters. In
+	// a Redis Cluster a scope is on one node, so several scopes spread the load. The scope is part
+	// of every key's name, in braces, and must not contain braces.
 	Scope string
 	// App is the name of this program in the Apps of limits. The zero value means that the limiter
 	// may use only limits without Apps.
@@ -96,9 +89,8 @@ type Options struct {
 	// Logger receives a warning if Define replaces a limit that was changed with Set, and if Redis
 	// has lost its limits. The zero value means slog.Default.
 	Logger *slog.Logger
-	// Clock returns the time for a local limiter. A limiter in Redis ignores it. It must be safe
-	// for concurrent use. It may step back by up to a minute: the limits still hold then. The zero
-	// value means time.Now.
+	// Clock returns the time for a local limiter. It must be safe for concurrent use, and may step
+	// back by up to a minute. The zero value means time.Now.
 	Clock func() time.Time
 }
 
@@ -160,9 +152,8 @@ func (l *Limiter) Throttle(ctx context.Context, key string, maxBurst, count int,
 }
 
 // Extend renews the holder's leases on concurrency limits for the full Lease of each limit. The
-// needs are those of the call that took the leases. Extend ignores limits of other kinds. It
-// reports false if a lease was lost. Another holder may have the permit by then, so the caller
-// should stop its work. Call Extend a few times per Decision.Lease.
+// needs are those of the call that took the leases. It reports false if a lease was lost: another
+// holder may have the permit, so the caller should stop. Call Extend a few times per Decision.Lease.
 func (l *Limiter) Extend(ctx context.Context, holder string, needs ...Need) (bool, error) {
 	return l.backend.extend(ctx, holder, needs)
 }
@@ -173,19 +164,15 @@ func (l *Limiter) Free(ctx context.Context, holder string, needs ...Need) error 
 }
 
 // Settle corrects the cost of an allowed call on one meter, such as an estimated number of tokens.
-// If the actual cost is higher, the difference is charged at once, and later calls wait for it. If
-// the cost is lower, the difference is given back, as far as the limit's guarantee holds. Permits
-// taken more than an hour ago, or before the key's rate changed, are not given back. A SlidingLog
-// keeps a debt of at most N permits. A lease on a Concurrency limit changes to the cost, and at
-// least to one permit.
+// If the cost is higher, the difference is charged at once, and later calls wait for it. If it is
+// lower, the difference is given back, as far as the limit's guarantee holds, but not more than an
+// hour after the call or after a change of the key's rate. A SlidingLog keeps a debt of at most N
+// permits. A lease on a Concurrency limit changes to the cost, and at least to one permit.
 //
 // Cost is the whole cost, not the difference. A call may be settled several times: the last cost
 // counts. Settle stores the cost in the decision's Taken, so keep that slice with the decision, and
-// do not settle one call in two goroutines at once.
-//
-// After an error that wraps ErrUnavailable it is unknown whether the difference was charged: a
-// repeated Settle can charge it twice, and never gives it back twice. A call that go-redis repeats
-// charges once.
+// do not settle one call in two goroutines at once. After an error that wraps ErrUnavailable a
+// repeated Settle can charge the difference twice, and never gives it back twice.
 func (l *Limiter) Settle(ctx context.Context, d Decision, limit, key string, cost int) error {
 	i := slices.IndexFunc(d.Taken, func(n Need) bool { return n.Limit == limit && n.Key == key })
 	if i < 0 {
@@ -198,12 +185,10 @@ func (l *Limiter) Settle(ctx context.Context, d Decision, limit, key string, cos
 }
 
 // Define defines limits as a config file does: if a definition equals that of the last Define, the
-// limit stays as it is, even if Set has changed it in between. Define checks all limits before it
-// writes the first. It compares the Overrides of each key separately from the limit.
-//
-// In Redis it writes the limits one after the other, in a round trip each. If Redis fails in
-// between, the earlier limits have changed, and Define can be called again with all limits. A
-// change of a rate scans the names of all keys of the Redis server.
+// limit stays as it is, even if Set has changed it in between. The Overrides of each key are compared
+// separately. Define checks all limits before it writes the first. It writes them to Redis one after
+// the other; after an error, call it again with all limits. A change of a rate scans the names of all
+// keys of the Redis server.
 func (l *Limiter) Define(ctx context.Context, limits ...Limit) error {
 	if err := validate(limits...); err != nil {
 		return err
@@ -213,8 +198,8 @@ func (l *Limiter) Define(ctx context.Context, limits ...Limit) error {
 
 // Set creates or changes one limit at once, for all processes. Permits in use stay in use, and
 // become available at the new rate. If the kind changes, all permits are available. Set ignores
-// Limit.Overrides: keys keep their overrides. A later Define with the same definition as before
-// does not undo the change. A Define with another definition does, and logs a warning.
+// Limit.Overrides: keys keep their overrides. A later Define with a changed definition undoes Set,
+// and logs a warning.
 func (l *Limiter) Set(ctx context.Context, limit Limit) error {
 	if err := validate(limit); err != nil {
 		return err
@@ -290,8 +275,7 @@ func (l *Limiter) Blocks(ctx context.Context, limit string) ([]Blocked, error) {
 }
 
 // Reset makes all permits of a key available, unblocks the key, and removes the state of a limit
-// that adapts. Leases are lost: their holders notice it when they Extend, and until then other
-// calls can take the permits.
+// that adapts. Leases are lost: their holders notice it when they Extend.
 func (l *Limiter) Reset(ctx context.Context, limit, key string) error {
 	if err := validMeter(limit, key); err != nil {
 		return err

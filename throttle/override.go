@@ -103,11 +103,8 @@ func (k KeyState) differs() bool { return k.Override != Override{} || k.Share < 
 //
 // A rate-limited call halves the pace of a key that is at its whole rate, and so does each
 // rate-limited call that follows in a row. If the key is speeding up, the first one lowers its pace
-// by a tenth. Each second of accepted calls adds a thousandth of the whole rate. With this additive
-// increase and multiplicative decrease, callers that share one capacity come to share it evenly
-// (Chiu and Jain, "Analysis of the increase and decrease algorithms for congestion avoidance in
-// computer networks", 1989). If a key has no feedback for an hour, its state is discarded at the
-// next feedback for any key of the limit, or when a key is set.
+// by a tenth. Each second of accepted calls adds a thousandth of the whole rate (additive increase,
+// multiplicative decrease: Chiu and Jain 1989). State without feedback for an hour is discarded.
 type Adapt struct {
 	// Min is the slowest pace, at most the limit's rate. The zero value means a hundredth of the
 	// rate.

@@ -48,7 +48,7 @@ func (s *simulation) unusedMeter(n throttle.Need) *simMeter {
 	}
 	limit := &meter.Limit{
 		Kind: string(l.Kind), N: l.Rate.N, Per: l.Rate.Per, Margin: l.Margin, Capacity: l.MaxCost(), Zone: l.Zone,
-		Lease: cmp.Or(l.Lease, meter.DefaultLease), Calendar: &meter.Calendar{},
+		Lease: cmp.Or(l.Lease, meter.DefaultLease),
 	}
 	state := &waitdb.MeterState{Limit: limit, State: []any{int64(0)}}
 	return newMeter(waitdb.Meter{Limit: n.Limit, Key: n.Key, Capacity: l.MaxCost(), State: state}, s.now, s.meanDuration(n))

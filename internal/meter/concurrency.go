@@ -64,7 +64,7 @@ func (c *Leases) Take(now, k int64) Mark {
 }
 
 // GiveBack does nothing: Resize changes the holder's own lease instead.
-func (c *Leases) GiveBack(_, _ int64, _ Spent) {}
+func (c *Leases) GiveBack(_, _, _ int64, _ Mark) {}
 
 // Resize changes a holder's lease to k permits, at least one. A lease without permits would not
 // exist in Redis, and Extend would report that it is lost. The sum may exceed n. Then no call gets

@@ -80,8 +80,8 @@ func (f *fixedWindow) Take(now, k int64) Mark {
 }
 
 // GiveBack uncounts permits that were taken in the present window.
-func (f *fixedWindow) GiveBack(now, k int64, of Spent) {
-	if _, start, count := f.current(now); of.Mark[0] >= start && f.last >= start {
+func (f *fixedWindow) GiveBack(now, k, _ int64, mark Mark) {
+	if _, start, count := f.current(now); mark[0] >= start && f.last >= start {
 		f.count = max(0, count-k)
 	}
 }
@@ -104,10 +104,6 @@ func (f *fixedWindow) FullAt(now int64) int64 {
 	return f.limit.windowStart(at, 1)
 }
 
-// A Calendar keeps the window boundaries that were looked up last. Limits that differ only in their
-// permits can share one. It is not safe for concurrent use.
-type Calendar struct{ edges []int64 }
-
 // windowStart returns the start of the window that lies `ahead` windows after the one which holds a
 // time. Windows beyond the known boundaries are assumed to have the mean length, which is enough
 // for estimates.
@@ -121,14 +117,10 @@ func (l *Limit) windowStart(at, ahead int64) int64 {
 		on, _ := Span(ahead, 1, period)
 		return at - into + on
 	}
-	if l.Calendar == nil {
-		l.Calendar = &Calendar{}
+	if len(l.starts) == 0 || at < l.starts[0] || at >= l.starts[len(l.starts)-1] {
+		l.starts = l.edges(at, calendarLength)
 	}
-	windows := l.Calendar.edges
-	if len(windows) == 0 || at < windows[0] || at >= windows[len(windows)-1] {
-		windows = l.edges(at, calendarLength)
-		l.Calendar.edges = windows
-	}
+	windows := l.starts
 	last := int64(len(windows) - 1)
 	here := int64(sort.Search(len(windows), func(i int) bool { return windows[i] > at })) - 1
 	if here+ahead <= last {

@@ -83,12 +83,12 @@ func (g *gcra) Take(now, k int64) Mark {
 // on. The guarantee holds if tat is no earlier than any o(j). For a take up to the call's, o is now
 // k intervals earlier, and so no later than tat less k intervals. For a later take, o has only the
 // intervals of other calls, and is no later than now plus all of them.
-func (g *gcra) GiveBack(now, k int64, of Spent) {
-	if g.tat == MaxTime || g.given < of.Mark[1] {
+func (g *gcra) GiveBack(now, k, _ int64, mark Mark) {
+	if g.tat == MaxTime || g.given < mark[1] {
 		return
 	}
-	givenUS, part := Span(g.given-of.Mark[1], g.n, g.period)
-	others := g.tat + min(1, g.rest) - of.Mark[0] + givenUS
+	givenUS, part := Span(g.given-mark[1], g.n, g.period)
+	others := g.tat + min(1, g.rest) - mark[0] + givenUS
 	us, over := Span(k, g.n, g.period)
 	tat, rest := g.tat-us, g.rest-over
 	if rest < 0 {

@@ -34,9 +34,12 @@ type Limit struct {
 	Margin   time.Duration
 	Capacity int // the largest number of permits that can be taken at once
 	Lease    time.Duration
-	Zone     string    // the time zone of a fixed window; empty means UTC
-	Since    int64     // time from which this definition is in force
-	Calendar *Calendar // of a fixed window; nil means that no boundaries are kept
+	Zone     string // the time zone of a fixed window; empty means UTC
+	Since    int64  // time from which this definition is in force
+
+	// starts has the starts of windows of a calendar that were looked up last. So a Limit is not safe
+	// for concurrent use.
+	starts []int64
 }
 
 // PeriodUS returns the period that the meter counts in. The margin of a fixed window shortens each
@@ -60,9 +63,9 @@ type Meter interface {
 	ReadyAt(now, k int64) int64
 	// Take takes k permits. The caller has checked that ReadyAt allows it.
 	Take(now, k int64) Mark
-	// GiveBack gives back up to k permits of a call, as far as the limit's guarantee holds. The
-	// caller has checked that the limit has not changed since the call.
-	GiveBack(now, k int64, of Spent)
+	// GiveBack gives back up to k permits of a call, which has that cost and mark, as far as the
+	// limit's guarantee holds. The caller has checked that the limit has not changed since the call.
+	GiveBack(now, k, cost int64, mark Mark)
 	// Left returns how many permits could be taken now.
 	Left(now int64) int64
 	// FullAt returns the time at which all permits are free again.
@@ -73,13 +76,6 @@ type Meter interface {
 // arrival time after the call, and the number of permits that had been given back by then. For a
 // window it has the time or the bucket of the permits. The zero Mark means unknown.
 type Mark = [2]int64
-
-// Spent describes the permits of a call: the time at which it took them, its current cost, and the
-// mark.
-type Spent struct {
-	At, Cost int64
-	Mark     Mark
-}
 
 // New returns the unused meter of a limit. A funnel and a token bucket are the same meter.
 func New(l *Limit) Meter {

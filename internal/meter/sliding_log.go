@@ -50,10 +50,10 @@ func (s *slidingLog) record(now, k int64) int64 {
 
 // GiveBack drops up to k of the call's times. They may be another call's of the same microsecond,
 // which makes no difference to any window. If a call cost more than n, Take has kept n of its times. The permits above n are given back first.
-func (s *slidingLog) GiveBack(_, k int64, of Spent) {
-	k = max(0, k-max(0, of.Cost-s.n))
-	first, found := slices.BinarySearch(s.times, of.Mark[0])
-	last, _ := slices.BinarySearch(s.times, of.Mark[0]+1)
+func (s *slidingLog) GiveBack(_, k, cost int64, mark Mark) {
+	k = max(0, k-max(0, cost-s.n))
+	first, found := slices.BinarySearch(s.times, mark[0])
+	last, _ := slices.BinarySearch(s.times, mark[0]+1)
 	if found {
 		s.times = slices.Delete(s.times, int(max(int64(first), int64(last)-k)), last)
 	}

@@ -95,8 +95,8 @@ func (s *slidingWindow) Take(now, k int64) Mark {
 
 // GiveBack subtracts permits from the call's bucket if it still exists. After a change of the width
 // it does nothing, because the permits may be counted in another bucket.
-func (s *slidingWindow) GiveBack(_, k int64, of Spent) {
-	i := slices.IndexFunc(s.buckets, func(b bucket) bool { return b.index == of.Mark[0] })
+func (s *slidingWindow) GiveBack(_, k, _ int64, mark Mark) {
+	i := slices.IndexFunc(s.buckets, func(b bucket) bool { return b.index == mark[0] })
 	if i < 0 || s.bucketWidth != s.width {
 		return
 	}

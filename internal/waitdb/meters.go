@@ -87,7 +87,7 @@ func (m *Meter) read(row []any, now int64) {
 	if len(row) < 18 {
 		return
 	}
-	l := &meter.Limit{Kind: kind, N: int(number(1)), Per: duration(2), Capacity: m.Capacity, Since: number(13), Calendar: &meter.Calendar{}}
+	l := &meter.Limit{Kind: kind, N: int(number(1)), Per: duration(2), Capacity: m.Capacity, Since: number(13)}
 	switch kind {
 	case meter.FixedWindow:
 		l.Per, l.Margin, l.Zone = duration(14), duration(15), row[16].(string)

@@ -69,8 +69,8 @@ type attemptEnd struct {
 }
 
 // newAttempt returns the attempt of a fetched job. Its task is nil if the message is not valid.
-func (s *Server) newAttempt(queue string, c *asynqdb.Dequeue, t asynqdb.Taken) *attempt {
-	a := &attempt{job: job{Queue: queue, ID: t.ID}, scope: s.scopeOf(queue), msg: t.Msg, back: t.Back, lease: c.Lease(), leaseEnd: c.LeaseEnd()}
+func (s *Server) newAttempt(c *asynqdb.Dequeue, t asynqdb.Taken) *attempt {
+	a := &attempt{job: job{Queue: c.Queue, ID: t.ID}, scope: s.scopeOf(c.Queue), msg: t.Msg, back: t.Back, lease: c.Lease(), leaseEnd: c.LeaseEnd()}
 	m, err := asynqdb.ParseMessage([]byte(a.msg))
 	if err != nil {
 		return a

@@ -10,13 +10,10 @@ import (
 	"github.com/headgate/headgate/internal/redishealth"
 )
 
-// startBackground starts the background goroutines. It reports false if they were started before.
-func (s *Server) startBackground() bool {
+// startBackground starts the background goroutines.
+func (s *Server) startBackground() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.stop != nil {
-		return false
-	}
 	ctx, stop := context.WithCancel(context.Background())
 	s.stop = stop
 	s.background.Go(func() { s.dispatch(ctx) })
@@ -27,32 +24,6 @@ func (s *Server) startBackground() bool {
 		s.background.Go(func() { c.tellSlots(ctx) })
 		c.stopStats = c.stats.Start()
 	}
-	return true
-}
-
-// writeStats writes the stats since the last write, and stops the recorders.
-func (s *Server) writeStats() {
-	for _, c := range s.scopes {
-		c.stopStats()
-	}
-}
-
-// stopBackground stops the background goroutines for good, so that another process can become leader
-// at once. The returned channel is closed when all goroutines have ended.
-func (s *Server) stopBackground() (ended <-chan struct{}) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	done := make(chan struct{})
-	if s.stop == nil {
-		close(done)
-		return done
-	}
-	s.stop()
-	go func() {
-		s.background.Wait()
-		close(done)
-	}()
-	return done
 }
 
 // dispatch runs the dispatchers of all scopes until the context ends. It first promotes a test job. If

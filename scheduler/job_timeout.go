@@ -89,13 +89,12 @@ func (t jobTimeout) endOf(now time.Time) time.Time {
 
 // runContext is the parent of the context that asynq makes for one attempt. asynq abandons an
 // attempt when that context ends, and sets its deadline before the handler starts. Because the
-// deadline cannot be changed later, jobTimeout ends the parent, with the error of a passed
+// deadline cannot be changed later, the handler's timer ends the parent, with the error of a passed
 // deadline.
 type runContext struct {
 	context.Context // the program's, for its values
 	own             context.Context
-	end             context.CancelCauseFunc
-	err             error // why the program's BaseContext failed
+	end             context.CancelCauseFunc // the cause is what Err returns
 }
 
 // runContextKey is the key under which a runContext is its own value.
@@ -110,7 +109,7 @@ func (s *Server) newRunContext() context.Context {
 	if err != nil {
 		base = context.Background()
 	}
-	c := &runContext{Context: base, err: err}
+	c := &runContext{Context: base}
 	c.own, c.end = context.WithCancelCause(base)
 	if err != nil {
 		c.end(err)
@@ -130,13 +129,10 @@ func (c *runContext) Value(key any) any {
 // Done implements context.Context.
 func (c *runContext) Done() <-chan struct{} { return c.own.Done() }
 
-// Err implements context.Context.
+// Err implements context.Context. Contexts that are derived from c read it once, when c ends.
 func (c *runContext) Err() error {
-	if c.err != nil {
-		return c.err
+	if err := c.own.Err(); err == nil || c.Context.Err() != nil {
+		return err
 	}
-	if errors.Is(context.Cause(c.own), context.DeadlineExceeded) {
-		return context.DeadlineExceeded
-	}
-	return c.own.Err()
+	return context.Cause(c.own)
 }

@@ -55,7 +55,7 @@ type prefetcher struct {
 	shares int // how many weighted queues asynq draws from; 1 with strict priority
 
 	lock      chan struct{} // guards what follows; held while Redis answers
-	next      batch         // jobs that asynq gets next; they go back at until
+	next      []*attempt    // of one fetch, which asynq gets next; they go back at until
 	until     time.Time
 	lost      map[string]*asynqdb.Dequeue // by queue: a fetch whose reply was lost
 	emptyAt   map[string]time.Time        // by queue: the last fetch that left no job which it may take
@@ -70,12 +70,6 @@ type prefetcher struct {
 type rotation struct {
 	shards []string
 	next   int
-}
-
-// batch holds the jobs returned by one dequeue that have not started yet.
-type batch struct {
-	*asynqdb.Dequeue
-	jobs []*attempt
 }
 
 // newPrefetcher returns a prefetcher for a server with that configuration.
@@ -125,13 +119,13 @@ func (p *prefetcher) dequeue(ctx context.Context, queue string, ends int64) (*at
 	}
 	p.giveBackExpired(ctx)
 	var from source
-	if len(p.next.jobs) == 0 {
+	if len(p.next) == 0 {
 		from = p.sourceOf(queue)
 		if err := p.repeatLost(ctx, from.queue); err != nil {
 			return nil, err
 		}
 	}
-	for denied := 0; len(p.next.jobs) == 0; {
+	for denied := 0; len(p.next) == 0; {
 		if denied >= maxBatch {
 			return nil, errAllDenied
 		}
@@ -162,8 +156,8 @@ func (p *prefetcher) dequeue(ctx context.Context, queue string, ends int64) (*at
 		}
 		denied += n
 	}
-	first := p.next.jobs[0]
-	p.next.jobs = p.next.jobs[1:]
+	first := p.next[0]
+	p.next = p.next[1:]
 	p.inFlight.add(first)
 	return first, nil
 }
@@ -187,9 +181,9 @@ func (p *prefetcher) send(ctx context.Context, c *asynqdb.Dequeue, n int) (int, 
 		return 0, err
 	}
 	delete(p.lost, c.Queue)
-	p.next, p.until = batch{Dequeue: c}, time.Now().Add(startWithin)
+	p.next, p.until = nil, time.Now().Add(startWithin)
 	for _, t := range found {
-		p.next.jobs = append(p.next.jobs, p.newAttempt(c.Queue, c, t))
+		p.next = append(p.next, p.newAttempt(c, t))
 	}
 	if len(found) < n && c.Rest <= 0 {
 		p.emptyAt[c.Queue] = began
@@ -198,11 +192,11 @@ func (p *prefetcher) send(ctx context.Context, c *asynqdb.Dequeue, n int) (int, 
 		p.until = time.Now()
 		p.giveBackExpired(ctx)
 	} else if len(found) > 0 && !p.stopped {
-		all := p.next.jobs
-		p.next.jobs = p.acquireAll(ctx, p.next)
+		all := p.next
+		p.next = p.acquireAll(ctx, all)
 		p.notePass(c.Queue, all, n, time.Since(began))
 	}
-	if len(p.next.jobs) > 1 {
+	if len(p.next) > 1 {
 		p.timer.Reset(startWithin)
 	}
 	return len(found), nil
@@ -235,7 +229,7 @@ func (p *prefetcher) repeatLost(ctx context.Context, queue string) error {
 		if _, err := p.send(ctx, c, 0); err != nil && c.Queue == queue {
 			return err
 		}
-		if len(p.next.jobs) > 0 {
+		if len(p.next) > 0 {
 			return nil
 		}
 	}
@@ -246,13 +240,13 @@ func (p *prefetcher) repeatLost(ctx context.Context, queue string) error {
 // was allowed keeps its position among the jobs that wait for permits. If Redis does not take the
 // jobs, recovery puts them back.
 func (p *prefetcher) giveBackExpired(ctx context.Context) {
-	b := p.next
-	if len(b.jobs) == 0 || time.Now().Before(p.until) {
+	jobs := p.next
+	if len(jobs) == 0 || time.Now().Before(p.until) {
 		return
 	}
-	p.next = batch{}
-	back := make([]asynqdb.Taken, len(b.jobs))
-	for i, a := range b.jobs {
+	p.next = nil
+	back := make([]asynqdb.Taken, len(jobs))
+	for i, a := range jobs {
 		if a.done != nil {
 			a.back = true
 			a.msg = string(a.nextPosition().writeTo(a.job, []byte(a.msg)))
@@ -260,7 +254,7 @@ func (p *prefetcher) giveBackExpired(ctx context.Context) {
 		}
 		back[i] = asynqdb.Taken{ID: a.ID, Msg: a.msg, Back: a.back}
 	}
-	_ = p.db.GiveBack(ctx, b.Dequeue, back...)
+	_ = p.db.GiveBack(ctx, asynqdb.DequeueOf(jobs[0].Queue, jobs[0].lease), back...)
 }
 
 // expire gives back jobs that asynq did not dequeue in time.
@@ -268,7 +262,7 @@ func (p *prefetcher) expire() {
 	p.lock <- struct{}{}
 	defer func() { <-p.lock }()
 	p.giveBackExpired(context.Background())
-	if len(p.next.jobs) > 0 {
+	if len(p.next) > 0 {
 		p.timer.Reset(time.Until(p.until))
 	}
 }
@@ -312,12 +306,12 @@ func (p *prefetcher) sourceOf(queue string) source {
 // acquireAll requests permits for fetched jobs, and returns the jobs that asynq gets. It puts denied
 // jobs back before asynq gets them, so that they rarely occupy a worker. Jobs whose request fails go
 // on to their handler, which reports the error.
-func (s *Server) acquireAll(ctx context.Context, b batch) []*attempt {
-	readable := slices.DeleteFunc(slices.Clone(b.jobs), func(a *attempt) bool { return a.task == nil })
-	c := s.scopeOf(b.Queue)
+func (s *Server) acquireAll(ctx context.Context, jobs []*attempt) []*attempt {
+	readable := slices.DeleteFunc(slices.Clone(jobs), func(a *attempt) bool { return a.task == nil })
+	c := jobs[0].scope
 	c.request(readable...)
 	if time.Since(time.Unix(0, c.deniedAt.Load())) >= deniedWindow {
-		return b.jobs
+		return jobs
 	}
 	wait, cancel := context.WithTimeout(ctx, admitTime)
 	defer cancel()
@@ -326,15 +320,15 @@ func (s *Server) acquireAll(ctx context.Context, b batch) []*attempt {
 			break
 		}
 	}
-	return s.putBackDenied(context.WithoutCancel(ctx), b)
+	return s.putBackDenied(context.WithoutCancel(ctx), jobs)
 }
 
 // putBackDenied puts denied jobs back, and returns the others. A job that cannot be put back here
 // is put back by its handler.
-func (s *Server) putBackDenied(ctx context.Context, b batch) (others []*attempt) {
+func (s *Server) putBackDenied(ctx context.Context, jobs []*attempt) (others []*attempt) {
 	var backs []*asynqdb.PutBack
 	var denied []*attempt
-	for _, a := range b.jobs {
+	for _, a := range jobs {
 		var why *putBackError
 		if a.isDone() {
 			why, _ = errors.AsType[*putBackError](a.err)
@@ -349,7 +343,7 @@ func (s *Server) putBackDenied(ctx context.Context, b batch) (others []*attempt)
 	if len(backs) == 0 {
 		return others
 	}
-	s.db.PutBack(ctx, b.Queue, backs...)
+	s.db.PutBack(ctx, jobs[0].Queue, backs...)
 	for i, a := range denied {
 		switch err := backs[i].Err; {
 		case err == nil:

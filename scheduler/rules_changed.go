@@ -109,41 +109,39 @@ func (s *scope) promoteChanged(ctx context.Context) (sent int, err error) {
 }
 
 // appendChanged appends the waiting jobs whose rule has other needs now. It calls RuleFor for all
-// jobs at once, because any call may take long. A job whose rule returns an error continues to
-// wait, because a request would be a failed attempt. A rule that panics fails its job, as it does
+// jobs of a queue at once, because any call may take long. A job whose rule returns an error continues
+// to wait, because a request would be a failed attempt. A rule that panics fails its job, as it does
 // everywhere.
 func (s *scope) appendChanged(ctx context.Context, changed, records []waitdb.Record) ([]waitdb.Record, error) {
-	byQueue := map[string][]string{}
-	for _, r := range records {
-		if slices.Contains(s.queues, r.Queue) {
-			byQueue[r.Queue] = append(byQueue[r.Queue], r.ID)
+	for _, queue := range s.queues {
+		var waiting []waitdb.Record
+		var ids []string
+		for _, r := range records {
+			if r.Queue == queue {
+				waiting, ids = append(waiting, r), append(ids, r.ID)
+			}
 		}
-	}
-	end := time.Now().Add(waitingRuleTime)
-	rules := map[job]<-chan result[Rule]{}
-	for queue, ids := range byQueue {
 		messages, err := s.db.Fields(ctx, queue, asynqdb.FieldMessage, ids...)
 		if err != nil {
 			return nil, err
 		}
+		end, rules := time.Now().Add(waitingRuleTime), make([]<-chan result[Rule], len(ids))
 		for i, id := range ids {
 			if m, err := asynqdb.ParseMessage([]byte(messages[i])); err == nil && messages[i] != "" { // else no such job
-				j := job{Queue: queue, ID: id}
-				rules[j] = s.askRule(j, m.Task(), end)
+				rules[i] = s.askRule(job{Queue: queue, ID: id}, m.Task(), end)
 			}
 		}
-	}
-	wait, cancel := context.WithDeadline(ctx, end)
-	defer cancel()
-	for _, r := range records {
-		rule, asked := rules[job{Queue: r.Queue, ID: r.ID}]
-		if !asked {
-			continue
+		wait, cancel := context.WithDeadline(ctx, end)
+		for i, r := range waiting {
+			if rules[i] == nil {
+				continue
+			}
+			rule, ok := receive(wait, rules[i])
+			if _, panicked := errors.AsType[*panicError](rule.err); ok && (panicked || rule.err == nil && !waitsFor(r, rule.value)) {
+				changed = append(changed, r)
+			}
 		}
-		found, ok := receive(wait, rule)
-		if _, panicked := errors.AsType[*panicError](found.err); ok && (panicked || found.err == nil && !waitsFor(r, found.value)) {
-			changed = append(changed, r)
-		}
+		cancel()
 	}
 	return changed, ctx.Err()
 }

@@ -229,13 +229,11 @@ func (s *Server) Start(handler asynq.Handler) error {
 		}
 		c.compareLimits(context.Background())
 	}
-	began := s.startBackground()
-	err := s.asynq.Start(s.wrap(handler))
-	if err != nil && began { // a server that was started before keeps running
-		<-s.stopBackground()
-		s.writeStats()
+	if err := s.asynq.Start(s.wrap(handler)); err != nil {
+		return err
 	}
-	return err
+	s.startBackground()
+	return nil
 }
 
 // Run calls Start, waits for a signal and calls Shutdown. The signals are asynq's: TERM and INT shut
@@ -275,16 +273,25 @@ func (s *Server) Shutdown() {
 	end := time.AfterFunc(s.shutdownTimeout, s.losePatience)
 	defer end.Stop()
 	s.stopFetching()
-	ended := s.stopBackground()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stop == nil {
+		s.asynq.Shutdown()
+		return
+	}
+	s.stop() // another process can become leader at once
 	s.asynq.Shutdown()
+	ended := make(chan struct{})
+	go func() {
+		s.background.Wait()
+		close(ended)
+	}()
 	select {
 	case <-ended:
 	case <-s.patience.Done():
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.stop != nil {
-		s.writeStats() // includes the last jobs
+	for _, c := range s.scopes {
+		c.stopStats() // which writes the stats of the last jobs
 	}
 }
 

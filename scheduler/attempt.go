@@ -77,7 +77,11 @@ func (s *Server) newAttempt(c *asynqdb.Dequeue, t asynqdb.Taken) *attempt {
 	}
 	a.task = m.Task()
 	a.statsTask = stats.Task{Queue: a.Queue, Type: a.task.Type()}
-	a.unique, a.retried, a.maxRetry, a.jobTimeout = m.Unique, m.Retried, m.MaxRetry, jobTimeoutOf(m)
+	a.unique, a.retried, a.maxRetry = m.Unique, m.Retried, m.MaxRetry
+	a.timeout = time.Duration(max(0, m.Timeout%disabledOffset)) * time.Second
+	if deadline := m.Deadline % disabledOffset; deadline > 0 {
+		a.deadline = time.Unix(deadline, 0)
+	}
 	if a.isNew = !a.back && m.FailedAt == 0; !a.isNew {
 		a.position = queuePositionOf(a.job, a.task)
 	}
@@ -128,31 +132,6 @@ func (a *attempt) expiredError() error {
 		return fmt.Errorf("%w: %w", err, asynq.RevokeTask)
 	}
 	return &attemptError{error: err, final: true}
-}
-
-// retryError turns a handler's error into an error for asynq. If the error wraps several of ours
-// and asynq's, PutBackAs takes precedence over SkipRetry and RevokeTask, and those two take
-// precedence over RetryAfter: see IsPutBack. Without a policy the program's RetryDelayFunc decides.
-// After the policy's last retry retryError returns a final error, because asynq knows only the job's
-// own MaxRetry.
-func (a *attempt) retryError(err error) error {
-	if as, ok := errors.AsType[*putBackAs](err); ok {
-		return &putBackError{error: err, at: time.Now(), as: as}
-	}
-	if err == nil || ends(err) {
-		return err
-	}
-	if d, ok := errors.AsType[retryAfter](err); ok {
-		return &putBackError{error: err, at: time.Now().Add(time.Duration(d))}
-	}
-	if a.rule.Retry == nil {
-		return err
-	}
-	class := a.rule.Retry.class(err)
-	if class.MaxRetry != nil && a.retried >= *class.MaxRetry || a.retried >= a.maxRetry {
-		return &attemptError{error: err, final: true}
-	}
-	return &attemptError{error: err, delay: new(class.Delay(a.retried))}
 }
 
 // inFlight holds a server's attempts from when asynq gets the job until asynq has written to Redis

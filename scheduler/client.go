@@ -47,11 +47,10 @@ func (c *Client) Enqueue(task *asynq.Task, opts ...asynq.Option) (*asynq.TaskInf
 	return c.EnqueueContext(context.Background(), task, opts...)
 }
 
-// EnqueueContext enqueues a task as asynq's Client does, with the same errors, for example
-// asynq.ErrDuplicateTask. The options override those of the task. The task does not change and can
-// be enqueued again. For a queue name with a line break, the error is a [*throttle.FieldError],
-// because no Server accepts such a queue. The Queue of the result is the name of the asynq queue. If
-// the queue has shards, it is the name of a shard, for example crawl.7.
+// EnqueueContext enqueues a task as asynq's Client does, with the same errors. The options override
+// those of the task. The task does not change and can be enqueued again. For a queue name with a line
+// break, the error is a [*throttle.FieldError], because no Server accepts such a queue. If the queue
+// has shards, the Queue of the result is the name of a shard, for example crawl.7.
 func (c *Client) EnqueueContext(ctx context.Context, task *asynq.Task, opts ...asynq.Option) (*asynq.TaskInfo, error) {
 	if task == nil {
 		return c.Client.EnqueueContext(ctx, task, opts...)

@@ -25,15 +25,6 @@ type jobTimeout struct {
 // disabledOffset.
 const disabledOffset = 1_000_000_000_000
 
-// jobTimeoutOf returns the timeout and the deadline of a message.
-func jobTimeoutOf(m asynqdb.Message) (t jobTimeout) {
-	t.timeout = time.Duration(max(0, m.Timeout%disabledOffset)) * time.Second
-	if deadline := m.Deadline % disabledOffset; deadline > 0 {
-		t.deadline = time.Unix(deadline, 0)
-	}
-	return t
-}
-
 // disableIn returns a job's message as asynq gets it, with disabledOffset added. The message of a
 // job without timeout and deadline stays as it is: asynq's default timeout applies.
 func (t jobTimeout) disableIn(msg string) string {

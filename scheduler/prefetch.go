@@ -32,23 +32,19 @@ const (
 	// shardBatch is the smallest limit on the jobs that are fetched from a shard whose marker has not
 	// come. More would keep the other shards waiting, whose permits would be unused.
 	shardBatch = 8
-	// admitTime is how long fetched jobs are held back until their requests have results, so that
-	// denied jobs occupy no worker slots. It applies only if a job was denied recently. Otherwise,
-	// and if rules or the limiter take longer, asynq gets the jobs while their requests are under
-	// way.
+	// admitTime is how long fetched jobs are held back until their requests have results, if a job was
+	// denied recently, so that denied jobs occupy no worker slots. Otherwise, and if rules or the
+	// limiter take longer, asynq gets the jobs while their requests are under way.
 	admitTime = 10 * time.Millisecond
 )
 
 // prefetcher fetches jobs for all free slots of a server at once. asynq dequeues one job at a time,
 // in one goroutine, and waits for Redis each time. The jobs beyond the first wait here for asynq's
-// next dequeue, which follows at once while asynq has free slots. The number of free slots need not
-// be exact: after too few jobs asynq dequeues once more, and a job too many goes back to the head
-// of its queue after a second. All jobs that wait here go back when the server stops.
+// next dequeue, which follows at once while asynq has free slots. A job too many goes back to the head
+// of its queue after a second, or when the server stops.
 //
 // If the reply to a fetch is lost, Redis has handed out jobs that this process never saw. Repeating
-// the same call returns those jobs again.
-//
-// It is safe for concurrent use.
+// the same call returns those jobs again. It is safe for concurrent use.
 type prefetcher struct {
 	*Server
 	slots  int // of the server

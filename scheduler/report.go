@@ -60,8 +60,7 @@ func GetLimiter(ctx context.Context) (l *throttle.Limiter, ok bool) {
 	return nil, false
 }
 
-// GetRule returns the rule of the running job, from the context of its handler. It reports false
-// outside of handlers of a Server.
+// GetRule returns the rule of the running job. It reports false outside of handlers of a Server.
 func GetRule(ctx context.Context) (rule Rule, ok bool) {
 	if a, ok := attemptOf(ctx); ok {
 		return a.rule, true
@@ -69,9 +68,9 @@ func GetRule(ctx context.Context) (rule Rule, ok bool) {
 	return Rule{}, false
 }
 
-// GetDecision returns the limiter's decision to run the job, from the context of its handler. It
-// includes how often the job was denied before, and how long it waited. The decision is zero for a job
-// without needs. GetDecision reports false outside of handlers of a Server.
+// GetDecision returns the limiter's decision to run the job, with how often the job was denied before
+// and how long it waited. It is zero for a job without needs. GetDecision reports false outside of
+// handlers of a Server.
 func GetDecision(ctx context.Context) (d throttle.Decision, ok bool) {
 	if a, ok := attemptOf(ctx); ok {
 		return a.decision.Decision, true
@@ -90,11 +89,10 @@ func ReportLatency(ctx context.Context, d time.Duration) {
 	}
 }
 
-// ReportRateLimit blocks the keys of the running job's rule for all workers until the given time,
-// by this process's clock, as RateLimited does, but the job continues. It is for a successful
-// response whose headers say that the quota is used up. It does nothing outside of handlers of a
-// Server, for a job without permits, and for a time that has passed. It takes a round trip. If that
-// fails, the Server logs it, and the keys may stay open.
+// ReportRateLimit blocks the keys of the running job's rule until the given time, as RateLimited does,
+// but the job continues. It is for a successful response whose headers say that the quota is used up.
+// It does nothing outside of handlers of a Server, for a job without permits, and for a time that has
+// passed. It takes a round trip. If that fails, the Server logs it, and the keys may stay open.
 func ReportRateLimit(ctx context.Context, until time.Time) {
 	if a, ok := attemptOf(ctx); ok && time.Until(until) > 0 && len(a.decision.Taken) > 0 {
 		d, needs := time.Until(until), a.rule.blockedNeeds()
@@ -105,9 +103,8 @@ func ReportRateLimit(ctx context.Context, until time.Time) {
 
 // ReportOverload slows down adaptive limits because the upstream was too busy for the running
 // job's call and named no time, as with 503 Service Unavailable. It applies to the keys that
-// RateLimited would block, which stay open. The error that the handler returns still decides what
-// happens to the job. It does nothing outside of handlers of a Server and for a job without
-// permits. It takes a round trip. If that fails, the Server logs it.
+// RateLimited would block, which stay open. It does nothing outside of handlers of a Server and for a
+// job without permits. It takes a round trip. If that fails, the Server logs it.
 func ReportOverload(ctx context.Context) {
 	if a, ok := attemptOf(ctx); ok && len(a.decision.Taken) > 0 {
 		a.logFailedReport(a.scope.limiter.Accepted(ctx, a.decision.At, waitdb.Overload, a.rule.blockedNeeds()...))
@@ -121,10 +118,9 @@ func (a *attempt) logFailedReport(err error) {
 }
 
 // Settle replaces the running job's estimated cost at a limit with the actual cost, for example of
-// tokens, for each of the job's keys there. It charges a higher cost at once, and refunds the
-// difference to a lower cost, see throttle.Limiter. The last call counts. Settle does nothing if the
-// job has no permits of the limit. It takes one round trip for each key. It returns the limiter's
-// error, or an error if ctx is not the context of a Server's handler.
+// tokens, for each of the job's keys there, see throttle.Limiter. The last call counts. Settle does
+// nothing if the job has no permits of the limit. It takes one round trip for each key. It returns the
+// limiter's error, or an error if ctx is not the context of a Server's handler.
 func Settle(ctx context.Context, limit string, cost int) error {
 	a, ok := attemptOf(ctx)
 	if !ok {
@@ -144,10 +140,10 @@ func Settle(ctx context.Context, limit string, cost int) error {
 	return nil
 }
 
-// IdempotencyKey returns a text that identifies the running job to others. The key is the same in
-// all attempts of the job, even if an attempt is repeated because its worker died before asynq
-// stored the result. No other job has the key, not even a later job with the same ID. It is for the
-// IDs of jobs that this job enqueues, and for APIs that accept an idempotency key.
+// IdempotencyKey returns a text that identifies the running job to others: for the IDs of jobs that
+// this job enqueues, and for APIs that accept an idempotency key. It is the same in all attempts of
+// the job, even if a worker died before asynq stored the result. No other job has it, not even a later
+// job with the same ID.
 //
 // The key is a random UUID, stored with the job in asynq's Redis. The call takes a round trip. It
 // returns Redis's error, or an error if the job is gone or ctx is not a handler's context.

@@ -76,10 +76,10 @@ func TestRetryPolicyClasses(t *testing.T) {
 		t.Errorf("boom: %s, want 1s", got)
 	}
 	a := attempt{retried: 1, maxRetry: 5, rule: Rule{Retry: &p}}
-	if err := a.retryError(errors.New("no such host")); !errors.Is(err, asynq.SkipRetry) || err.Error() != "no such host" {
+	if err := a.afterRun(t.Context(), errors.New("no such host")); !errors.Is(err, asynq.SkipRetry) || err.Error() != "no such host" {
 		t.Errorf("no such host after a retry: %v, want archived, in these words", err)
 	}
-	if err := a.retryError(errors.New("boom")); errors.Is(err, asynq.SkipRetry) {
+	if err := a.afterRun(t.Context(), errors.New("boom")); errors.Is(err, asynq.SkipRetry) {
 		t.Errorf("boom after a retry: %v, want another", err)
 	}
 }

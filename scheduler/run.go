@@ -166,6 +166,11 @@ func (a *attempt) run(ctx context.Context, next asynq.Handler) (stale bool, err 
 // a rejected call always, a success only if a limit adapts to latencies. Other failures have
 // nothing to do with limits. A report has a timeout of its own, because the job's context may have
 // ended.
+//
+// If the error wraps several of ours and asynq's, PutBackAs takes precedence over SkipRetry and
+// RevokeTask, and those two take precedence over RetryAfter: see IsPutBack. Without a policy the
+// program's RetryDelayFunc decides. After the policy's last retry the error is final, because asynq
+// knows only the job's own MaxRetry.
 func (a *attempt) afterRun(ctx context.Context, err error) error {
 	a.reports.Lock()
 	defer a.reports.Unlock()
@@ -181,7 +186,23 @@ func (a *attempt) afterRun(ctx context.Context, err error) error {
 		began := time.Now()
 		a.scope.noteLimiter(ctx, began, a.scope.limiter.Accepted(ctx, a.decision.At, took, a.decision.Taken...))
 	}
-	return a.retryError(err)
+	if as, ok := errors.AsType[*putBackAs](err); ok {
+		return &putBackError{error: err, at: time.Now(), as: as}
+	}
+	if err == nil || ends(err) {
+		return err
+	}
+	if d, ok := errors.AsType[retryAfter](err); ok {
+		return &putBackError{error: err, at: time.Now().Add(time.Duration(d))}
+	}
+	if a.rule.Retry == nil {
+		return err
+	}
+	class := a.rule.Retry.class(err)
+	if class.MaxRetry != nil && a.retried >= *class.MaxRetry || a.retried >= a.maxRetry {
+		return &attemptError{error: err, final: true}
+	}
+	return &attemptError{error: err, delay: new(class.Delay(a.retried))}
 }
 
 // rateLimited makes the limiter block the keys of the rule and put the job into its lane again, in

@@ -33,17 +33,13 @@ import (
 // with the program's mux, then Shutdown.
 //
 // A worker that takes a job requests the job's permits first. If the limiter allows the job, its
-// handler runs, as in asynq. Otherwise the job goes back to its queue at once, and the worker takes
-// the next one. When the job's permits are available, within some milliseconds, the job moves to the
-// head of its queue.
+// handler runs, as in asynq. Otherwise the job goes back to its queue at once, and moves to the head
+// of the queue within some milliseconds after its permits became available. A job's Timeout begins
+// when its handler starts. If the limiter is unavailable, jobs wait: none runs without permits, and
+// none fails.
 //
 // Any number of servers may share queues and limits, in any number of processes. One server is the
-// leader, which grants permits to the waiting jobs. If it dies, another takes over within seconds. If
-// the limiter is unavailable, jobs wait: none runs without permits, and none fails. A job's Timeout
-// begins when its handler starts.
-//
-// For a job with limits, the server makes one round trip to the limiter before the handler, one after
-// it if a limit adapts, and one to release leases. A job without limits needs no round trip.
+// leader, which grants permits to the waiting jobs. If it dies, another takes over within seconds.
 type Server struct {
 	asynq             *asynq.Server
 	redis             *redisClient // used by asynq
@@ -67,8 +63,7 @@ type Server struct {
 	spread            *dispatcher.Spread // spreads the scopes' leaders over the processes; nil without shards
 	scopes            []*scope           // the first for all queues without shards, then one for each shard
 	byQueue           map[string]*scope  // by asynq queue
-
-	shardsChecked atomic.Bool // whether checkShards has succeeded
+	shardsChecked     atomic.Bool        // whether checkShards has succeeded
 
 	mu         sync.Mutex
 	stop       context.CancelFunc // ends the background goroutines; nil before they start
@@ -115,15 +110,15 @@ func WithLogger(log *slog.Logger) Option { return func(o *options) { o.log = log
 
 const (
 	// minGrant is the minimum time for which permits are reserved for a granted job. It covers a poll
-	// of the queue. It is short, because the reservation delays other jobs if no worker is free.
+	// of the queue, and is short, because the reservation delays other jobs if no worker is free.
 	minGrant = waitdb.DefaultGrant
 
 	shutdownTimeout = 8 * time.Second // asynq's default
 )
 
 // NewServer returns a server for the asynq queues in rdb, in place of asynq.NewServer. The
-// configuration is asynq's, with two differences. DelayedTaskCheckInterval is one second by default.
-// An idle server waits in Redis until a Client or a server adds a job. In addition it polls, at first
+// configuration is asynq's, with two differences: DelayedTaskCheckInterval is one second by default,
+// and an idle server waits in Redis until a Client or a server adds a job. It also polls, at first
 // after 10 ms, and up to every second or TaskCheckInterval. ErrorHandler, IsFailure and RetryDelayFunc
 // are called for failures only, never for denials.
 //
@@ -206,13 +201,10 @@ func validate(rules Rules, cfg asynq.Config, shards shard.Queues) error {
 	return nil
 }
 
-// Start defines the rules' limits and begins to run jobs. It returns an error if
-//   - a limit cannot be defined
-//   - another asynq Redis uses the limiter's scope
-//   - the scope has data of an incompatible version of headgate
-//   - jobs or workers are left in the shards of a queue that had another number of shards
-//
-// If Redis is unavailable, jobs wait until it is back, as with asynq's server.
+// Start defines the rules' limits and begins to run jobs. It returns an error if a limit cannot be
+// defined, if another asynq Redis or an incompatible version of headgate uses the limiter's scope, or
+// if jobs or workers are left in the shards of a queue that had another number of shards. If Redis is
+// unavailable, jobs wait until it is back, as with asynq's server.
 func (s *Server) Start(handler asynq.Handler) error {
 	if handler == nil {
 		return s.asynq.Start(nil)
@@ -299,17 +291,16 @@ func (s *Server) Shutdown() {
 func (s *Server) Ping() error { return s.asynq.Ping() }
 
 // Ready returns an error if jobs cannot run now, because the Redis of the queues or of the limiter does
-// not reply, rejects writes, for example with full memory, or lacks a permission for a command. It is
-// for health checks, and takes one round trip for each queue and one for the limiter.
+// not reply, rejects writes, or lacks a permission for a command. It is for health checks, and takes
+// one round trip for each queue and one for the limiter.
 func (s *Server) Ready(ctx context.Context) error {
 	for _, c := range s.scopes {
-		for _, health := range []*redishealth.Monitor{c.queueHealth, c.limiterHealth} {
-			if err := health.Check(ctx); err != nil {
-				return err
-			}
-			if c.limiterHealth == c.queueHealth {
-				break
-			}
+		err := c.queueHealth.Check(ctx)
+		if err == nil && c.limiterHealth != c.queueHealth {
+			err = c.limiterHealth.Check(ctx)
+		}
+		if err != nil {
+			return err
 		}
 	}
 	return nil

@@ -105,7 +105,7 @@ func (q *Queues) withStates(ctx context.Context, infos []*asynq.TaskInfo) ([]Job
 	}
 	var positions map[throttle.JobID]waitdb.Position
 	if state == asynq.TaskStatePending || state == asynq.TaskStateRetry {
-		if positions, err = q.Of(queue).Limiter.Positions(ctx, jobIDs...); err != nil {
+		if positions, err = q.In(q.Sharded.Part(queue)).Limiter.Positions(ctx, jobIDs...); err != nil {
 			return nil, err
 		}
 	}

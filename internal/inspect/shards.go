@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	"golang.org/x/sync/errgroup"
 
@@ -31,31 +30,14 @@ func (q *Queues) In(part shard.Shard) *Queues {
 	return &in
 }
 
-// Of returns the queues and the limiter of an asynq queue's shard, or q if the queue is no shard.
-func (q *Queues) Of(queue string) *Queues {
-	if part := q.Sharded.Part(queue); part.Count > 0 {
-		return q.In(part)
-	}
-	return q
-}
-
-// parts returns the zero Shard and all shards.
-func (q *Queues) parts() []shard.Shard {
-	parts := []shard.Shard{{}}
-	for name, queue := range q.Sharded {
-		parts = append(parts, shard.All(name, queue.Count)...)
-	}
-	slices.SortFunc(parts, func(a, b shard.Shard) int {
-		return cmp.Or(strings.Compare(a.Queue, b.Queue), cmp.Compare(a.Index, b.Index))
-	})
-	return parts
-}
-
 // Scopes returns the queues and the limiter of each scope: of all queues without shards, and of each
 // shard.
-func (q *Queues) Scopes() (all []*Queues) {
-	for _, part := range q.parts() {
-		all = append(all, q.In(part))
+func (q *Queues) Scopes() []*Queues {
+	all := []*Queues{q.In(shard.Shard{})}
+	for _, name := range slices.Sorted(maps.Keys(q.Sharded)) {
+		for _, part := range shard.All(name, q.Sharded.Count(name)) {
+			all = append(all, q.In(part))
+		}
 	}
 	return all
 }

@@ -39,7 +39,7 @@ func References(text string) (n int, err error) {
 	return len(referenceStart.FindAllString(text, -1)), err
 }
 
-// secrets are the secrets of one call or command, the longest first. nil means none.
+// secrets are the secrets of one call or command, the longest first.
 type secrets []secret
 
 // secret is a value and its reference. A secret in a URL has a second entry with the escaped value.
@@ -135,7 +135,7 @@ func (s secrets) longest() int {
 	return len(s[0].value)
 }
 
-// hideIn returns the error with a text without secrets. errors.Is and errors.As see the original error.
+// hideIn returns the error with a text without secrets.
 func (s secrets) hideIn(err error) error {
 	if text := s.hide(err.Error()); text != err.Error() {
 		return &hiddenError{text, err}
@@ -149,8 +149,8 @@ func validHeaderValue(value string) bool {
 	return utf8.ValidString(value) && httpguts.ValidHeaderFieldValue(value)
 }
 
-// resolveSecrets returns the call with secrets in place of its references, and returns the secrets.
-// It reads the secrets again for each request. The error names all missing secrets.
+// resolveSecrets returns the call with secrets in place of its references, and the secrets. The error
+// names all missing secrets.
 func (h *HTTPHandler) resolveSecrets(call HTTPRequest) (HTTPRequest, secrets, error) {
 	var found secrets
 	var failed error

@@ -20,15 +20,12 @@ const longestWait = 365 * 24 * time.Hour
 
 // ReadUpstream reads the rate limits in the header of a response that arrived at now: Retry-After,
 // the IETF's RateLimit, and the X-RateLimit-… of many APIs. It ignores malformed fields, and
-// compares times in the header with the Date header, not with the local clock. docs/limits.md lists
-// all forms.
+// compares times with the Date header, not with the local clock. docs/limits.md lists all forms.
 //
 // until is the time from which the upstream accepts calls again, at most a year from now, or the
 // zero Time. It is the time of Retry-After with 429, 503 and 403, or else the latest reset of the
 // exhausted quotas. A quota with a reset and an unknown rest counts as exhausted with 429 and 503.
-//
-// retryAfter is the wait of Retry-After with any status. With 202, for example, it is the time until
-// an operation should be polled.
+// retryAfter is the wait of Retry-After with any status.
 func ReadUpstream(status int, h http.Header, now time.Time) (until time.Time, retryAfter time.Duration) {
 	r := upstreamReader{header: h, now: now, quotas: map[string]*quota{}}
 	limited := status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable

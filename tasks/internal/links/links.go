@@ -1,8 +1,5 @@
 // Package links finds the next URLs of a crawl: the links of a page and the entries of a sitemap,
-// in canonical form. It does no I/O, and limits the number of URLs from one text.
-//
-// Its input is untrusted: [FromPage] accepts any text, and [ReadSitemap] returns the entries before
-// an error. Callers decide with [Within] and package robots whether to fetch a URL.
+// in canonical form. Its input is untrusted, and it limits the number of URLs from one text.
 package links
 
 import (
@@ -18,15 +15,13 @@ import (
 	"github.com/headgate/headgate/internal/canonical"
 )
 
-// MaxURL is the maximum length of a canonical URL in bytes. Longer URLs are usually mistakes, such
-// as relative links that extend the path each time they are followed.
+// MaxURL is the maximum length of a canonical URL in bytes. Longer URLs are usually mistakes.
 const MaxURL = 2048
 
 // Canonical returns the canonical form of a URL, by which a crawl recognizes the URL. The form is
 // absolute, as browsers parse it (WHATWG URL Standard), without the scheme's default port and the
-// fragment, and with a normalized percent-encoding (RFC 3986, 6.2.2). The order of the query's
-// parts stays, because it matters to some servers. The reference is resolved against base, or must
-// be absolute if base is empty. Canonical is idempotent.
+// fragment, and with a normalized percent-encoding (RFC 3986, 6.2.2). The reference is resolved
+// against base, or must be absolute if base is empty. Canonical is idempotent.
 //
 // It returns an error if the URL is not http or https, has a user or a password, or is longer than
 // MaxURL. The error never shows a password.
@@ -56,20 +51,15 @@ func Canonical(base, reference string) (string, error) {
 	}
 	// Requests are parsed by net/url, which must find the same host.
 	again, err := url.Parse(text)
-	if err != nil || again.Hostname() != strings.Trim(u.Hostname(), "[]") || base == "" && !sameHost(again, reference) {
+	same := err == nil && again.Hostname() == strings.Trim(u.Hostname(), "[]")
+	// The key of the job's limits is the host that net/url finds in the reference.
+	if named, err := url.Parse(reference); base == "" && err == nil && named.Hostname() != "" {
+		same = same && canonical.HostOf(reference) == canonical.HostOf(text)
+	}
+	if !same {
 		return "", fmt.Errorf("%.100q is read as different hosts by browsers and by net/url", shown(reference))
 	}
 	return text, nil
-}
-
-// sameHost reports whether net/url finds u's host in a text. It also reports true if net/url finds no
-// host. If net/url found another host than browsers do, the job would use another key of its limits.
-func sameHost(u *url.URL, text string) bool {
-	named, err := url.Parse(text)
-	if err != nil || named.Hostname() == "" {
-		return true
-	}
-	return canonical.HostOf(text) == canonical.HostOf(u.String())
 }
 
 // shown returns a reference for errors, without the text before an @, which may be a password.

@@ -11,8 +11,7 @@ import (
 	"golang.org/x/net/html/charset"
 )
 
-// MaxLinks is the number of references that are read from a page, without duplicates. Pages with
-// more are usually generated without end.
+// MaxLinks is the number of references that are read from a page, without duplicates.
 const MaxLinks = 10_000
 
 // maxTag is the maximum size of a tag, and of the text of a script, in bytes. Parsing a tag with
@@ -33,11 +32,10 @@ type Page struct {
 }
 
 // FromPage parses a page that was fetched from the URL. The agent is the crawler's product token:
-// the page may have directives for this crawler alone. FromPage accepts any text as HTML, and
-// builds no tree.
+// the page may have directives for this crawler alone. FromPage accepts any text as HTML.
 //
 // It reads the links of a, area, iframe and frame elements, and of link elements with the relation
-// next or canonical. It ignores images, styles, scripts and forms.
+// next or canonical.
 func FromPage(url, contentType string, robotsTags []string, agent string, page []byte) Page {
 	r := reader{agent: strings.ToLower(agent), base: url, read: map[string]bool{}, seen: map[string]bool{}}
 	for _, tag := range robotsTags {
@@ -88,13 +86,11 @@ func (r *reader) tag(z *html.Tokenizer) {
 	attr := attributes(z)
 	switch kind {
 	case atom.Base:
-		href, ok := attr["href"]
-		if !ok || r.based {
-			return
-		}
-		r.based = true
-		if base, err := Canonical(r.base, href); err == nil {
-			r.base = base
+		if href, ok := attr["href"]; ok && !r.based {
+			r.based = true
+			if base, err := Canonical(r.base, href); err == nil {
+				r.base = base
+			}
 		}
 	case atom.A, atom.Area:
 		if href, ok := attr["href"]; ok && !hasWord(attr["rel"], "nofollow") {

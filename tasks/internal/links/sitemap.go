@@ -36,20 +36,19 @@ type Sitemap struct {
 // with one URL a line, gzipped or not. It leaves out entries whose URL cannot be crawled, but not
 // entries on other hosts, which sitemaps.org forbids.
 //
-// It returns an error if the sitemap has no URL. It also returns one, with the entries before it, if
-// the gzip data or the XML are corrupt, the sitemap is longer than MaxSitemapSize, a line of plain
-// text is longer than 64 KB, or reading fails.
+// It returns an error if the sitemap has no URL, and also, with the entries before it, if the sitemap is
+// corrupt or longer than MaxSitemapSize, a line of plain text is longer than 64 KB, or reading fails.
 func ReadSitemap(url string, text io.Reader) (Sitemap, error) {
 	s := sitemapReader{url: url}
 	err := s.read(text)
 	if _, long := errors.AsType[*http.MaxBytesError](err); long {
 		err = fmt.Errorf("more than %d bytes", MaxSitemapSize)
 	}
-	if err == nil && len(s.Pages)+len(s.Sitemaps) == 0 {
-		err = errors.New("no URL found: want urlset, sitemapindex, RSS or Atom in XML, or one URL a line")
-	}
-	if err != nil {
+	switch {
+	case err != nil:
 		err = fmt.Errorf("sitemap: %w", err)
+	case len(s.Pages)+len(s.Sitemaps) == 0:
+		err = errors.New("sitemap: no URL found: want urlset, sitemapindex, RSS or Atom in XML, or one URL a line")
 	}
 	return s.Sitemap, err
 }

@@ -210,7 +210,7 @@ func (b *markerWaiter) waitForMarker(r *markerWait) {
 	case !b.isFetching:
 		go setMarker(context.Background(), b.rdb, mark.Key)
 	default:
-		if queue := asynqdb.QueueOf(mark.Key); !slices.Contains(b.marked, queue) {
+		if queue, _ := asynqdb.ParseKey(mark.Key); !slices.Contains(b.marked, queue) {
 			b.marked = append(b.marked, queue)
 		}
 		select {

@@ -3,6 +3,7 @@ package scheduler
 import (
 	"context"
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -69,8 +70,8 @@ func (q *redisClient) run(ctx context.Context, sha1, text string, keys []string,
 // ZAddXX implements redis.SortedSetCmdable. asynq extends leases with it, even of jobs that another
 // server has fetched since. This method extends only the leases of this server.
 func (q *redisClient) ZAddXX(ctx context.Context, key string, members ...redis.Z) *redis.IntCmd {
-	queue, ok := asynqdb.IsLeases(key)
-	if !ok || len(members) == 0 {
+	queue, name := asynqdb.ParseKey(key)
+	if name != asynqdb.Lease || len(members) == 0 {
 		return q.UniversalClient.ZAddXX(ctx, key, members...)
 	}
 	dequeues := map[string]string{}
@@ -89,7 +90,8 @@ func (q *redisClient) ZAddXX(ctx context.Context, key string, members ...redis.Z
 // HSet implements redis.HashCmdable. asynq stores a job's result with it. The result is stored only
 // while this server has the job.
 func (q *redisClient) HSet(ctx context.Context, key string, values ...any) *redis.IntCmd {
-	queue, id, ok := asynqdb.IsHash(key)
+	queue, name := asynqdb.ParseKey(key)
+	id, ok := strings.CutPrefix(name, asynqdb.HashPrefix)
 	if !ok || len(values) != 2 || values[0] != "result" {
 		return q.UniversalClient.HSet(ctx, key, values...)
 	}

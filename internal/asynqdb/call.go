@@ -49,9 +49,10 @@ func Recognize(keys []string, args []any) *Call {
 	c := &Call{}
 	active := false
 	for _, key := range keys {
-		if queue, ok := queueOfKey(key, Pending); ok {
+		switch queue, name := ParseKey(key); name {
+		case Pending:
 			c.Queue, c.MayAddPending = queue, true
-		} else if queue, ok := queueOfKey(key, Active); ok {
+		case Active:
 			c.Queue, active = queue, true
 		}
 	}
@@ -59,7 +60,7 @@ func Recognize(keys []string, args []any) *Call {
 		c.ID, _ = args[0].(string)
 		c.EndsLease = slices.Contains(keys, Hash(c.Queue, c.ID))
 	}
-	has := func(i int, name string) bool { _, ok := queueOfKey(keys[i], name); return ok }
+	has := func(i int, want string) bool { _, name := ParseKey(keys[i]); return name == want }
 	switch {
 	case len(keys) == 4 && len(args) == 2 && has(1, Paused) && has(0, Pending): // and active, lease
 		if end, ok := args[0].(int64); ok {

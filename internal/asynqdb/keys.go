@@ -43,18 +43,19 @@ const queues = "asynq:queues" // set of names
 // Key returns one of a queue's keys. Without a name it is the beginning of all of them.
 func Key(queue, name string) string { return "asynq:{" + queue + "}:" + name }
 
-// QueueOf returns the queue of a key.
-func QueueOf(key string) string {
-	queue, _, _ := strings.Cut(strings.TrimPrefix(key, "asynq:{"), "}:")
-	return queue
+// ParseKey is the inverse of Key. The name of a job's hash is HashPrefix and its ID. For a key that
+// belongs to no queue both are empty.
+func ParseKey(key string) (queue, name string) {
+	rest, ok := strings.CutPrefix(key, "asynq:{")
+	queue, name, is := strings.Cut(rest, "}:")
+	if !ok || !is {
+		return "", ""
+	}
+	return queue, name
 }
+
+// HashPrefix is what the name of a job's hash begins with, before the ID.
+const HashPrefix = "t:"
 
 // Hash returns the key of a job.
-func Hash(queue, id string) string { return Key(queue, "t:") + id }
-
-// queueOfKey returns the queue of a key if the key has the given name.
-func queueOfKey(key, name string) (queue string, ok bool) {
-	queue, isName := strings.CutSuffix(key, "}:"+name)
-	queue, isQueue := strings.CutPrefix(queue, "asynq:{")
-	return queue, isName && isQueue
-}
+func Hash(queue, id string) string { return Key(queue, HashPrefix) + id }

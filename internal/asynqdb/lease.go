@@ -3,7 +3,6 @@ package asynqdb
 import (
 	"context"
 	"slices"
-	"strings"
 	"sync"
 
 	"github.com/redis/go-redis/v9"
@@ -44,16 +43,6 @@ func (db DB) ExtendLeases(ctx context.Context, queue string, until int64, dequeu
 // job is gone or has another lease.
 func (db DB) WriteResult(ctx context.Context, queue, id, dequeue string, result any) (int64, error) {
 	return writeResultScript.Run(ctx, db.Redis, []string{Hash(queue, id), Key(queue, Lease)}, id, dequeue, result).Int64()
-}
-
-// IsLeases reports whether a key holds the leases of a queue.
-func IsLeases(key string) (queue string, ok bool) { return queueOfKey(key, Lease) }
-
-// IsHash reports whether a key is the hash of a job.
-func IsHash(key string) (queue, id string, ok bool) {
-	rest, ok := strings.CutPrefix(key, "asynq:{")
-	queue, id, is := strings.Cut(rest, "}:t:")
-	return queue, id, ok && is
 }
 
 // Guards keeps asynq's scripts that end a lease, with a lease check in front. asynq sends the text

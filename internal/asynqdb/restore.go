@@ -85,9 +85,8 @@ func (w *Walk) Next(ctx context.Context) (map[string][]string, error) {
 	}
 	jobs := map[string][]string{}
 	for _, key := range keys {
-		if queue, id, ok := strings.Cut(strings.TrimPrefix(key, "asynq:{"), "}:t:"); ok {
-			jobs[queue] = append(jobs[queue], id)
-		}
+		queue, name := ParseKey(key)
+		jobs[queue] = append(jobs[queue], strings.TrimPrefix(name, HashPrefix))
 	}
 	return jobs, nil
 }

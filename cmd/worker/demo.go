@@ -49,7 +49,7 @@ func (c *demoCommand) Run(ctx context.Context, stdio cli.IO) error {
 		return err
 	}
 	limiter := throttle.New(rdb, throttle.Options{})
-	p, err := page.New(page.Options{Redis: rdb, Limiter: limiter})
+	p, err := page.New(page.Options{Limiter: limiter})
 	if err != nil {
 		return err
 	}

@@ -65,9 +65,9 @@ func block(ctx context.Context, p *Page, f url.Values) error {
 	if err != nil || d <= 0 {
 		return &throttle.FieldError{Field: "for", Value: strconv.Quote(f.Get("for")), Want: "want a duration such as 90s, 24h or 7d"}
 	}
-	now, err := p.Redis.Time(ctx).Result()
+	now, err := p.queues.Limiter.Now(ctx)
 	if err != nil {
-		return fmt.Errorf("%w: %w", throttle.ErrUnavailable, err)
+		return err
 	}
 	return p.blockUntil(ctx, f, now.Add(d))
 }

@@ -10,7 +10,6 @@ import (
 	"net/netip"
 	"net/url"
 	"path"
-	"strconv"
 	"strings"
 	"time"
 )
@@ -63,7 +62,7 @@ func (p *Page) authorize(r *http.Request) (user string, ok bool) {
 		return "page", isLocal(r)
 	}
 	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
-	cookie, err := r.Cookie(cookieName(r))
+	cookie, err := r.Cookie(p.cookieName())
 	return "token", strings.EqualFold(scheme, "Bearer") && p.isToken(token) || err == nil && equal(cookie.Value, p.cookie())
 }
 
@@ -84,7 +83,7 @@ func (p *Page) exchangeToken(w http.ResponseWriter, r *http.Request) bool {
 	}
 	// Lax and not Strict, so that a link from a chat or an alert opens the page.
 	http.SetCookie(w, &http.Cookie{
-		Name: cookieName(r), Value: p.cookie(), MaxAge: int(cookieLifetime / time.Second),
+		Name: p.cookieName(), Value: p.cookie(), MaxAge: int(cookieLifetime / time.Second),
 		HttpOnly: true, SameSite: http.SameSiteLaxMode, Secure: r.TLS != nil || p.HTTPS,
 	})
 	q.Del("token")
@@ -99,18 +98,12 @@ func (p *Page) exchangeToken(w http.ResponseWriter, r *http.Request) bool {
 // cookie returns the value of the cookie. Replicas with the same token and scope share it.
 func (p *Page) cookie() string {
 	mac := hmac.New(sha256.New, []byte(p.Token))
-	mac.Write([]byte("headgate page\x00" + p.Scope))
+	mac.Write([]byte("headgate page\x00" + p.queues.Scope()))
 	return hex.EncodeToString(mac.Sum(nil))
 }
 
-// cookieName has the port in it, because browsers share the cookies of all ports of a host.
-func cookieName(r *http.Request) string {
-	port, err := strconv.ParseUint((&url.URL{Host: r.Host}).Port(), 10, 16)
-	if err != nil {
-		return "headgate"
-	}
-	return "headgate-" + strconv.FormatUint(port, 10)
-}
+// cookieName differs between tokens, because browsers share the cookies of all ports of a host.
+func (p *Page) cookieName() string { return "headgate-" + p.cookie()[:8] }
 
 // isLocal reports whether a request comes from a browser on this machine and names a local host. It
 // refuses names of other sites that resolve to this machine (DNS rebinding), and requests with a

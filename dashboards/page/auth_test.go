@@ -16,9 +16,7 @@ const sesame = "open sesame"
 // locked returns a page with a token.
 func locked(t *testing.T, rdb redis.UniversalClient, change func(*page.Options)) *page.Page {
 	t.Helper()
-	o := page.Options{
-		Redis: rdb, Limiter: throttle.New(rdb, throttle.Options{}), Token: sesame, Log: quiet,
-	}
+	o := page.Options{Limiter: throttle.New(rdb, throttle.Options{}), Token: sesame, Log: quiet}
 	if change != nil {
 		change(&o)
 	}
@@ -103,7 +101,7 @@ func TestToken_InAddress(t *testing.T) {
 	}
 	for name, change := range map[string]func(*page.Options){
 		"another token": func(o *page.Options) { o.Token += "!" },
-		"another scope": func(o *page.Options) { o.Scope = "other" },
+		"another scope": func(o *page.Options) { o.Limiter = throttle.New(offline(), throttle.Options{Scope: "other"}) },
 	} {
 		if code := with(locked(t, offline(), change), cookie.Value); code != 401 {
 			t.Errorf("%s: the cookie of before gets %d, want 401", name, code)
@@ -117,7 +115,7 @@ func TestToken_InAddress(t *testing.T) {
 
 func TestNew_ShortToken(t *testing.T) {
 	rdb := offline()
-	o := page.Options{Redis: rdb, Limiter: throttle.New(rdb, throttle.Options{}), Token: "äöüäöüß"}
+	o := page.Options{Limiter: throttle.New(rdb, throttle.Options{}), Token: "äöüäöüß"}
 	if _, err := page.New(o); err == nil || err.Error() != "page: Token: want at least 8 characters" {
 		t.Error(err)
 	}

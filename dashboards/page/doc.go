@@ -1,7 +1,7 @@
 // Package page serves a live page that shows which jobs wait for which limit, and how long, and lets an
 // operator change limits.
 //
-//	p, err := page.New(page.Options{Redis: rdb, Limiter: limiter, Token: token})
+//	p, err := page.New(page.Options{Limiter: limiter, Token: token})
 //	…
 //	http.Handle("/headgate/", http.StripPrefix("/headgate", p))
 //

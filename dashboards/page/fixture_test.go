@@ -44,7 +44,7 @@ func newFixture(t *testing.T, rdb redis.UniversalClient) *fixture {
 		throttle.Limit{Name: "slots", Kind: throttle.Concurrency, Capacity: 4},
 	))
 	w.options = page.Options{
-		Redis: rdb, Limiter: w.limiter.Limiter, Scope: "crawl", Log: quiet,
+		Limiter: w.limiter.Limiter, Log: quiet,
 		KeyOf: func(limit string) (string, bool) { return map[string]string{"host": "host(payload.url)"}[limit], true },
 	}
 	return w

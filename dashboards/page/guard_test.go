@@ -187,9 +187,8 @@ func TestPaths(t *testing.T) {
 	p := miniFixture(t).page()
 	mounted := http.NewServeMux()
 	mounted.Handle("/a/b/", http.StripPrefix("/a/b", p))
-	mounted.Handle("/c", http.StripPrefix("/c", p))
 	for path, want := range map[string]int{
-		"/a/b/": 200, "/a/b/jobs": 200, "/a/b/assets/page.css": 200, "/a/b/assets/idiomorph.LICENSE": 200, "/c": 303,
+		"/a/b/": 200, "/a/b/jobs": 200, "/a/b/assets/page.css": 200, "/a/b/assets/idiomorph.LICENSE": 200,
 		"/a/b/assets/../page.go": 307, "/a/b/assets/..%2f..%2fpage.go": 404, "/a/b/assets/%2e%2e/doc.go": 404, "/a/b/assets/": 404, "/a/b/assets": 404,
 		"/a/b/templates/page.html": 404, "/a/b/jobs/": 404, "/a/b/%00": 404, "/a/b/..%5c..%5cetc%5cpasswd": 404, "/a/b/jobs%2f": 404, "/a/b/queues": 404, "/a/b/schedules": 404, "/a/b/workers": 404,
 		"/a/b/?open=" + strings.Repeat("x", 5000): 414, "/a/b/events": 404,
@@ -200,9 +199,6 @@ func TestPaths(t *testing.T) {
 		}
 		if policy := got.Header.Get("Content-Security-Policy"); want != 307 && !strings.HasPrefix(policy, "default-src 'self';") {
 			t.Errorf("%.80s: the policy is %q", path, policy)
-		}
-		if path == "/c" && got.Header.Get("Location") != "c/" {
-			t.Errorf("%s leads to %q, want c/", path, got.Header.Get("Location"))
 		}
 		if text := body(t, got); strings.Contains(text, "<script>") || strings.Contains(text, " style=") || strings.Contains(text, "onclick") {
 			t.Errorf("%s has a script or a style within it", path)

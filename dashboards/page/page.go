@@ -8,12 +8,8 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"net/url"
-	"path"
 	"strings"
 	"unicode/utf8"
-
-	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/inspect"
 	"github.com/headgate/headgate/internal/redact"
@@ -23,13 +19,10 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// Options configure a page. Redis and Limiter are required.
+// Options configure a page. Limiter is required.
 type Options struct {
-	// Redis is the client for the asynq queues and the limiter's scope. The caller closes it.
-	Redis   redis.UniversalClient
+	// Limiter is a limiter in the Redis of the asynq queues. The page shows its scope.
 	Limiter *throttle.Limiter
-	// Scope is the limiter's scope. Empty means "default".
-	Scope string
 	// Shards are the queues with shards, as those of the server. The page shows each queue and each of
 	// its limits once, and an action on a limit changes all of its parts.
 	Shards []scheduler.Shards
@@ -72,11 +65,10 @@ type Page struct {
 // New returns a page, which reads nothing before the first request. The error of New joins all errors
 // of the options.
 func New(o Options) (*Page, error) {
-	o.Scope = cmp.Or(o.Scope, "default")
 	o.Log = cmp.Or(o.Log, slog.Default())
 	var errs []error
-	if o.Redis == nil || o.Limiter == nil {
-		errs = append(errs, errors.New("page: Redis and Limiter are required"))
+	if o.Limiter == nil {
+		errs = append(errs, errors.New("page: Limiter is required"))
 	}
 	if o.Token != "" && utf8.RuneCountInString(o.Token) < minToken {
 		errs = append(errs, fmt.Errorf("page: Token: want at least %d characters", minToken))
@@ -91,7 +83,7 @@ func New(o Options) (*Page, error) {
 	if len(errs) > 0 {
 		return nil, errors.Join(errs...)
 	}
-	p := &Page{Options: o, queues: inspect.New(o.Redis, waitdb.New(o.Limiter), o.Scope), redactor: redactor{secrets}}
+	p := &Page{Options: o, queues: inspect.New(waitdb.New(o.Limiter)), redactor: redactor{secrets}}
 	p.queues.KeyOf, p.queues.Sharded = o.KeyOf, shard.Queues{}
 	for _, q := range o.Shards { // the server has checked them
 		p.queues.Sharded[q.Queue] = shard.Queue{Name: q.Queue, Count: q.Count, ByKey: q.ByKey, Divided: q.Divided}
@@ -116,22 +108,8 @@ func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Referrer-Policy", "same-origin") // addresses contain keys and IDs
 	h.Set("Cache-Control", "no-store")
-	if at := requestPath(r); pageName(r) == "" && !strings.HasSuffix(at, "/") { // links are relative to the folder
-		to := url.URL{Path: path.Base(at) + "/", RawQuery: r.URL.RawQuery}
-		redirect(w, to.String())
-		return
-	}
 	r.Body = http.MaxBytesReader(w, r.Body, 1<<16)
 	p.handler.ServeHTTP(w, r)
-}
-
-// requestPath returns the path with the prefix that http.StripPrefix removed.
-func requestPath(r *http.Request) string {
-	at, err := url.ParseRequestURI(r.RequestURI)
-	if err != nil || at.Path == "" {
-		return r.URL.Path
-	}
-	return at.Path
 }
 
 // pageName returns the name of the requested page. All pages are in one folder.
@@ -199,6 +177,7 @@ func (p *Page) serveView(w http.ResponseWriter, r *http.Request, name string) {
 type frame struct {
 	*Page
 	redactor
+	Scope string
 	Title string
 	View  string    // name of the view, for the navigation
 	Of    string    // address of the view, to which actions return
@@ -209,7 +188,7 @@ type frame struct {
 
 // write renders a page in memory and sends it, or sends a 500 if rendering fails.
 func (p *Page) write(w http.ResponseWriter, code int, name string, f frame) {
-	f.Page, f.redactor = p, p.redactor
+	f.Page, f.redactor, f.Scope = p, p.redactor, p.queues.Scope()
 	var out bytes.Buffer
 	if err := execute(&out, name, f); err != nil {
 		p.Log.Error("the page could not be rendered", "page", name, "error", err)

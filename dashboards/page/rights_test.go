@@ -19,7 +19,7 @@ func TestReadOnly_Rights(t *testing.T) {
 	w.wait("waits too", throttle.Need{Limit: "mail", Cost: 10})
 
 	o := w.options
-	o.Redis, o.ReadOnly = few, true
+	o.ReadOnly = true
 	o.Limiter = throttle.New(few, throttle.Options{Scope: "crawl", Logger: quiet})
 	p, err := page.New(o)
 	w.must(err)

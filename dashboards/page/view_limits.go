@@ -27,11 +27,13 @@ type limitsData struct {
 
 type openLimit struct {
 	*limitRow
-	Query  string // text that the shown keys contain
-	Found  []keyRow
-	Pages  pages   // of keys
-	PerJob float64 // denials for each allowed job
+	Query string // text that the shown keys contain
+	Found []keyRow
+	Pages pages // of keys
 }
+
+// PerJob returns the denials for each allowed job.
+func (o openLimit) PerJob() float64 { return float64(o.Sum.Denied) / float64(max(1, o.Sum.Allowed)) }
 
 type keyRow struct {
 	waitdb.Meter
@@ -93,9 +95,6 @@ func loadOpenLimit(ctx context.Context, p *Page, s *snapshot, row *limitRow, at 
 			k.Blocked = &row.Blocks[i]
 		}
 		o.Found = append(o.Found, k)
-	}
-	if o.Sum.Allowed > 0 {
-		o.PerJob = float64(o.Sum.Denied) / float64(o.Sum.Allowed)
 	}
 	return o, nil
 }

@@ -45,7 +45,7 @@ func TestActions_GrantedJob(t *testing.T) {
 				must(t, err)
 			}
 			time.Sleep(3 * time.Second)
-			q := inspect.New(rdb, waitdb.New(throttle.New(rdb, throttle.Options{Logger: quiet})), "default")
+			q := inspect.New(waitdb.New(throttle.New(rdb, throttle.Options{Logger: quiet})))
 			must(t, q.Inspector.PauseQueue("default"))
 			time.Sleep(2 * time.Second)
 

@@ -57,7 +57,7 @@ func TestForecast_Consistent(t *testing.T) {
 		}
 		time.Sleep(7 * time.Second) // there is a sample each 5 s
 
-		q := inspect.New(rdb, limiter, "default")
+		q := inspect.New(limiter)
 		f, err := q.Forecast(ctx, forecast.Options{})
 		must(t, err)
 		foretold, _ := f.Last()
@@ -82,7 +82,7 @@ func TestForecast_Consistent(t *testing.T) {
 		must(t, err)
 		_, next := planned.Planned()
 		said["a plan"] = planned.At.Add(next.StartsIn - 100*time.Millisecond) // behind the last
-		p, err := page.New(page.Options{Redis: rdb, Limiter: limiter.Limiter, Scope: "default", Log: quiet})
+		p, err := page.New(page.Options{Limiter: limiter.Limiter, Log: quiet})
 		must(t, err)
 		said["the page"] = headline(t, p)
 		for name, in := range lastRuns(t, metrics.New(server, rdb, metrics.Options{})) {

@@ -22,7 +22,7 @@ func many(t *testing.T, n int, archived bool) *Queues {
 	t.Helper()
 	m := miniredis.RunT(t)
 	rdb := redis.NewClient(&redis.Options{Addr: m.Addr()})
-	q := New(rdb, waitdb.New(throttle.New(rdb, throttle.Options{})), "default")
+	q := New(waitdb.New(throttle.New(rdb, throttle.Options{})))
 	t.Cleanup(q.Close)
 	client := scheduler.NewClient(rdb)
 	began := time.Now().Add(-time.Hour).Unix()

@@ -54,7 +54,7 @@ func TestStatus_ManyKeys(t *testing.T) {
 	rdb.HSet(ctx, "hg:{default}:demand", demand)
 	counted := &commandCount{}
 	rdb.AddHook(counted)
-	status, err := New(rdb, limiter, "default").Status(ctx, false)
+	status, err := New(limiter).Status(ctx, false)
 	if err != nil || counted.n > 50 || len(status.Limits) != 2 {
 		t.Fatalf("%d commands, %v; want two limits with at most 50 commands", counted.n, err)
 	}

@@ -50,7 +50,7 @@ func (w *pendingFixture) enqueue(jobs int) {
 
 // queues returns the queues of a command, with the rules.
 func (w *pendingFixture) queues() *inspect.Queues {
-	q := inspect.New(w.rdb, w.limiter, "default")
+	q := inspect.New(w.limiter)
 	q.Rules = inspect.Rules{
 		ServedQueues: []string{"default"}, Limits: w.rules.Limits,
 		RuleFor: func(ctx context.Context, _ throttle.JobID, task *asynq.Task) (stats.Requirements, bool) {
@@ -137,7 +137,7 @@ func TestPending_Status(t *testing.T) {
 		if in := status.ETA.StartsIn; in < 8*time.Hour || in > 9*time.Hour || status.WithoutRule != 0 || status.Queues[0].Pending != 1000 {
 			t.Errorf("without a worker status says %+v, want the last in 8 to 9 h", status)
 		}
-		blind := inspect.New(w.rdb, w.limiter, "default")
+		blind := inspect.New(w.limiter)
 		status, err = blind.Status(t.Context(), false)
 		must(t, err)
 		if status.WithoutRule != 1000 || status.Waiting+status.Pending > 0 {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/headgate/headgate/internal/asynqdb"
 	"github.com/headgate/headgate/internal/forecast"
+	"github.com/headgate/headgate/internal/script"
 	"github.com/headgate/headgate/internal/shard"
 	"github.com/headgate/headgate/internal/stats"
 	"github.com/headgate/headgate/internal/waitdb"
@@ -48,9 +49,10 @@ type Rules struct {
 	Limits       []throttle.Limit // of the config; Redis may not have them yet
 }
 
-// New returns the queues of a Redis, with the limiter of a scope.
-func New(rdb redis.UniversalClient, limiter *waitdb.DB, scope string) *Queues {
-	return &Queues{Inspector: asynq.NewInspectorFromRedisClient(rdb), DB: asynqdb.New(rdb), Limiter: limiter, rdb: rdb, scope: scope}
+// New returns the queues of the limiter's Redis, and the limits of its scope.
+func New(limiter *waitdb.DB) *Queues {
+	rdb, prefix := limiter.Scope()
+	return &Queues{Inspector: asynq.NewInspectorFromRedisClient(rdb), DB: asynqdb.New(rdb), Limiter: limiter, rdb: rdb, scope: script.Scope(prefix)}
 }
 
 // Scope returns the name of the limiter's scope.

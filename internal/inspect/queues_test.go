@@ -52,7 +52,7 @@ func TestDelete_WhileWorkersRun(t *testing.T) {
 	for range 50 {
 		<-came
 	}
-	q := inspect.New(rdb, limiter, "default")
+	q := inspect.New(limiter)
 	deleted := 0
 	for {
 		ids, err := q.Find(ctx, inspect.Delete, inspect.Filter{}, jobs)
@@ -91,7 +91,7 @@ func TestRemove_LeavesNothing(t *testing.T) {
 	if _, err := scheduler.NewClient(rdb).Enqueue(asynq.NewTask("mine", nil)); err != nil {
 		t.Fatal(err)
 	}
-	q := inspect.New(rdb, waitdb.New(throttle.New(rdb, throttle.Options{})), "default")
+	q := inspect.New(waitdb.New(throttle.New(rdb, throttle.Options{})))
 	if jobs, err := q.Remove(t.Context(), "default"); jobs != 1 || err != nil {
 		t.Errorf("removed %d jobs, %v", jobs, err)
 	}

@@ -79,9 +79,8 @@ func newMux(w *Worker, p *page.Page, open bool) *http.ServeMux {
 }
 
 func (w *Worker) newPage(p config.Page) (*page.Page, error) {
-	c := w.config.Load()
 	return page.New(page.Options{
-		Redis: w.redis, Limiter: w.limiter.Limiter, Scope: c.Scope, Log: w.log, Shards: c.Shards(),
+		Limiter: w.limiter.Limiter, Log: w.log, Shards: w.config.Load().Shards(),
 		KeyOf: func(limit string) (by string, known bool) {
 			keys := w.config.Load().Tasks.KeysOf(limit)
 			return cmp.Or(keys...), len(keys) > 0

@@ -198,7 +198,7 @@ func (c *Config) WaitDB(rdb redis.UniversalClient) *waitdb.DB {
 
 // Inspect returns the queues and limits of the config, with the rules of jobs.
 func (c *Config) Inspect(rdb redis.UniversalClient) *inspect.Queues {
-	q := inspect.New(rdb, c.WaitDB(rdb), c.Scope)
+	q := inspect.New(c.WaitDB(rdb))
 	q.Sharded = c.Sharded
 	q.Rules = inspect.Rules{ServedQueues: c.ServedQueues(), Limits: c.Limits, RuleFor: func(_ context.Context, job throttle.JobID, task *asynq.Task) (stats.Requirements, bool) {
 		rule, _ := c.Tasks.Rule(&expression.Job{Type: task.Type(), Queue: c.Sharded.QueueOf(job.Queue), ID: job.ID, Payload: task.Payload()})

@@ -6,8 +6,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/hibiken/asynq"
-
 	"github.com/headgate/headgate/cmd/internal/cli"
 	"github.com/headgate/headgate/internal/display"
 	"github.com/headgate/headgate/internal/forecast"
@@ -79,7 +77,7 @@ type jobView struct {
 	State     string            `json:"state"`
 	Since     time.Time         `json:"since,omitzero"` // when it came into the state
 	Note      string            `json:"note,omitempty"`
-	Next      time.Time         `json:"next,omitzero"` // asynq's time; a waiting job starts earlier
+	Next      time.Time         `json:"next,omitzero"`
 	KeptUntil time.Time         `json:"kept_until,omitzero"`
 	Schedule  string            `json:"schedule,omitempty"`
 	Tick      time.Time         `json:"tick,omitzero"` // of the schedule, or when it was run by hand
@@ -100,7 +98,7 @@ type jobView struct {
 	*positionView
 	Result *cli.Text `json:"result,omitempty"`
 
-	when, why string
+	why string // for the list
 }
 
 type attemptView struct {
@@ -129,7 +127,7 @@ func newJobView(job inspect.Job) *jobView {
 		ID: job.ID, Queue: job.Queue, Type: job.Type, State: job.State, Since: job.Since,
 		Payload: cli.Text(job.Payload), Headers: job.Headers, Group: job.Group,
 		Failures: job.Retried, MaxRetry: job.MaxRetry, Error: job.LastErr, Failed: job.LastFailedAt,
-		Deadline: job.Deadline, Timeout: cli.Seconds(job.Timeout), when: whenText(job), why: whyText(job),
+		Deadline: job.Deadline, Timeout: cli.Seconds(job.Timeout),
 	}
 	if origin, ok := cron.OriginOf(job.ID); ok {
 		v.Schedule, v.Tick = origin.Entry, origin.At.UTC()
@@ -138,16 +136,21 @@ func newJobView(job inspect.Job) *jobView {
 		v.positionView = newPositionView(*job.Position)
 	}
 	if job.IsOrphaned {
-		v.Note = workerGone
+		v.Note = "its worker is gone: another worker will take it"
 	}
-	switch job.TaskInfo.State {
-	case asynq.TaskStateScheduled, asynq.TaskStateRetry:
+	v.why = v.Note
+	switch job.State {
+	case inspect.Waiting:
+		v.why = fmt.Sprintf("waits for %s, starts in %s", v.Bottleneck, v.StartsIn)
+	case "scheduled":
 		v.Next = job.NextProcessAt
-	case asynq.TaskStateArchived:
-		if job.LastErr != "" { // asynq does not count the last failure
-			v.Failures++
+	case "retry":
+		v.Next, v.why = job.NextProcessAt, strings.Join(strings.Fields(job.LastErr), " ")
+	case "archived":
+		if v.why = strings.Join(strings.Fields(job.LastErr), " "); job.LastErr != "" {
+			v.Failures++ // asynq does not count the last failure
 		}
-	case asynq.TaskStateCompleted:
+	case "completed":
 		v.KeptUntil = job.CompletedAt.Add(job.Retention)
 	}
 	v.Attempts = v.Failures
@@ -190,33 +193,6 @@ func newPositionView(p waitdb.Position) *positionView {
 	}
 	return v
 }
-
-func whenText(job inspect.Job) string {
-	switch {
-	case job.State == "scheduled" || job.State == "retry":
-		return "runs at " + cli.DateTime(job.NextProcessAt)
-	case job.Since.IsZero():
-		return "-"
-	case job.State == "completed":
-		return "at " + cli.DateTime(job.Since)
-	}
-	return "since " + cli.DateTime(job.Since)
-}
-
-func whyText(job inspect.Job) string {
-	switch {
-	case job.State == inspect.Waiting:
-		p := newPositionView(*job.Position)
-		return fmt.Sprintf("waits for %s, starts in %s", p.Bottleneck, p.StartsIn)
-	case job.State == "retry" || job.State == "archived":
-		return strings.Join(strings.Fields(job.LastErr), " ")
-	case job.IsOrphaned:
-		return workerGone
-	}
-	return ""
-}
-
-const workerGone = "its worker is gone: another worker will take it"
 
 // findJobs returns the jobs with an ID, at least one.
 func findJobs(ctx context.Context, q *inspect.Queues, id, queue string) ([]inspect.Job, error) {

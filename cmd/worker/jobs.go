@@ -65,7 +65,7 @@ type jobsList struct {
 }
 
 func (jobsList) Help() string {
-	return `Lists jobs by queue and state: archived and completed jobs newest first, others in the order in which they will run. WHEN is when a job came into its state, or when a scheduled or retried job runs. WHY is the last error, or the limit that delays a waiting job most.
+	return `Lists jobs by queue and state: archived and completed jobs newest first, others in the order in which they will run. SINCE is when a job came into its state, NEXT when a scheduled or retried job runs. WHY is the last error, or the limit that delays a waiting job most.
 
 --older counts from when a job became pending, was first denied, started, last failed, was archived or completed.
 
@@ -105,7 +105,7 @@ func (c *jobsList) Run(ctx context.Context, conn *connection, stdio cli.IO) erro
 	if more {
 		fmt.Fprintln(stdio.Err, "worker: there are more jobs: use a filter, or a larger --max")
 	}
-	return cli.List(stdio.Out, c.JSON, rows, "no jobs match", "ID", "QUEUE", "TYPE", "STATE", "WHEN", "WHY")
+	return cli.List(stdio.Out, c.JSON, rows, "no jobs match", "ID", "QUEUE", "TYPE", "STATE", "SINCE", "NEXT", "WHY")
 }
 
 // jobsAction does one thing to jobs.

@@ -209,22 +209,15 @@ func (n *Network) UnmarshalText(text []byte) error {
 	return nil
 }
 
-var (
-	sizeForm  = regexp.MustCompile(`^([0-9]{1,9}) ?(kB|MB|GB|KiB|MiB|GiB)$`)
-	sizeUnits = map[string]int64{
-		"kB": 1e3, "MB": 1e6, "GB": 1e9, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30,
-	}
-)
+var sizeUnits = map[string]int64{"kB": 1e3, "MB": 1e6, "GB": 1e9, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 
 // parseSize reads a number of bytes such as 100MB.
 func parseSize(text string) (int64, error) {
-	m := sizeForm.FindStringSubmatch(text)
-	if m == nil {
-		return 0, fmt.Errorf("%q: want a size such as 500kB, 100MB or 2GiB", text)
+	digits := strings.TrimRight(text, "kMGiB ")
+	n, err := strconv.ParseInt(digits, 10, 64)
+	unit := sizeUnits[strings.TrimSpace(text[len(digits):])]
+	if err != nil || n < 1 || n > 1e9 || unit == 0 {
+		return 0, fmt.Errorf("%q: want a size above zero, such as 500kB, 100MB or 2GiB", text)
 	}
-	n, err := strconv.ParseInt(m[1], 10, 64)
-	if err != nil || n == 0 {
-		return 0, fmt.Errorf("%q: want a size above zero", text)
-	}
-	return n * sizeUnits[m[2]], nil
+	return n * unit, nil
 }

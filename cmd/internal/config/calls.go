@@ -213,7 +213,7 @@ var sizeUnits = map[string]int64{"kB": 1e3, "MB": 1e6, "GB": 1e9, "KiB": 1 << 10
 
 // parseSize reads a number of bytes such as 100MB.
 func parseSize(text string) (int64, error) {
-	digits := strings.TrimRight(text, "kMGiB ")
+	digits := strings.TrimRight(text, "kKMGiB ")
 	n, err := strconv.ParseInt(digits, 10, 64)
 	unit := sizeUnits[strings.TrimSpace(text[len(digits):])]
 	if err != nil || n < 1 || n > 1e9 || unit == 0 {

@@ -31,7 +31,6 @@ type simEvent struct {
 	stays     bool            // limits stay in force
 	crash     bool
 	replyLost bool                  // replies may have got lost
-	unset     bool                  // the meter counts as its limit says from then on
 	times     int                   // how many more denials it explains, of each job that it explains any of
 	explains  func(l *simLane) bool // whose denials it explains; nil means all
 }
@@ -45,7 +44,7 @@ var everyFault = []func(w *sim){
 // faultsOf are the faults that happen only in worlds with that ingredient.
 var faultsOf = map[ingredient][]func(w *sim){
 	answers:     {(*sim).setKey, (*sim).resetMeter, (*sim).runByHand, (*sim).archive},
-	changes:     {(*sim).setKey, (*sim).unsetKey, (*sim).blockKey, (*sim).redefine, (*sim).redefine, (*sim).resetMeter},
+	changes:     {(*sim).setKey, (*sim).blockKey, (*sim).redefine, (*sim).redefine, (*sim).resetMeter},
 	outages:     {(*sim).hangLimiter, (*sim).hangLimiter, (*sim).hangQueues, (*sim).hangProcess, (*sim).leave, (*sim).crash, (*sim).crash},
 	replicas:    {(*sim).failOver},
 	rules:       {(*sim).changeRule},
@@ -174,19 +173,6 @@ func (w *sim) setKey() {
 	meter := throttle.Need{Limit: limit.Name, Key: key}
 	w.note(simEvent{kind: "keys set", text: fmt.Sprintf("%s|%s is now %s", limit.Name, key, limit.Rate), limit: &limit, meter: limit.Name + "|" + key, explains: lanesAt(meter)})
 	w.operator.must(w.operator.limiter.SetKey(w.t.Context(), limit.Name, key, throttle.Override{Rate: limit.Rate}))
-}
-
-// unsetKey makes a key that was set count as its limit says.
-func (w *sim) unsetKey() {
-	i := slices.IndexFunc(w.events, func(e simEvent) bool { return e.kind == "keys set" })
-	if _, ok := w.anyLimit(); !ok || i < 0 {
-		w.setKey()
-		return
-	}
-	e := w.events[i]
-	limit, meter := w.inForce(e.limit.Name), throttle.Need{Limit: e.limit.Name, Key: strings.TrimPrefix(e.meter, e.limit.Name+"|")}
-	w.note(simEvent{kind: "keys unset", text: e.meter + " is as its limit says", limit: &limit, meter: e.meter, unset: true, explains: lanesAt(meter)})
-	w.operator.must(w.operator.limiter.UnsetKey(w.t.Context(), meter.Limit, meter.Key))
 }
 
 func (w *sim) resetMeter() {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"time"
@@ -56,15 +55,7 @@ type simOrder struct {
 	timeout  time.Duration
 	outlives bool // its first handler outlives its Timeout, and it needs more from then on
 	unique   time.Duration
-	settles  []simSettlement
 	tenant   string
-}
-
-// simSettlement is a settlement by a handler.
-type simSettlement struct {
-	after time.Duration // since the one before
-	need  int
-	part  float64 // of what was taken
 }
 
 // admission is what one job took of one meter.
@@ -76,7 +67,6 @@ type admission struct {
 	cost      int
 	holder    string
 	job       string
-	debt      bool
 }
 
 func (w *sim) lane(i int) *simLane {
@@ -87,9 +77,6 @@ func (w *sim) lane(i int) *simLane {
 	l.needs = w.needs()
 	l.name = fmt.Sprintf("lane %d", i)
 	l.even = w.rand.IntN(2) == 0
-	if w.has(settles) {
-		l.takes = milliseconds(between(w.rand, 1, 3000))
-	}
 	if w.has(patience) {
 		l.impatient, l.patience = w.rand.IntN(3) > 0, milliseconds(between(w.rand, 1000, 30_000))
 	}
@@ -139,26 +126,10 @@ func (w *sim) order(l *simLane, id string) (o simOrder) {
 			o.maxRetry = 10
 		}
 	}
-	if w.has(settles) && !w.has(timeouts) { // else a handler could outlive its Timeout in an outage
-		o.settles = newSettlements(r, o.takes)
-	}
 	if w.has(fairness) {
 		o.tenant = []string{"", "acme", "a|b"}[r.IntN(3)]
 	}
 	return o
-}
-
-// newSettlements draws up to three, most of them of less than was taken.
-func newSettlements(r *rand.Rand, takes time.Duration) (all []simSettlement) {
-	n := r.IntN(4)
-	for range n {
-		s := simSettlement{after: takes / time.Duration(n+1), need: r.IntN(3), part: r.Float64()}
-		if s.part *= s.part; r.IntN(5) == 0 {
-			s.part = 1 + r.Float64()
-		}
-		all = append(all, s)
-	}
-	return all
 }
 
 // rule is what a job needs now.
@@ -273,12 +244,10 @@ func (w *sim) leaves(id string) {
 }
 
 // admit notes that permits of a meter were given.
-func (w *sim) admit(need throttle.Need, d throttle.Decision, id string) *admission {
+func (w *sim) admit(need throttle.Need, d throttle.Decision, id string) {
 	meter := need.Limit + "|" + need.Key
-	a := &admission{at: time.Now(), byRedis: d.At.Add(d.BeginIn), cost: need.Cost, holder: d.Holder, job: id}
-	w.meters[meter] = append(w.meters[meter], a)
+	w.meters[meter] = append(w.meters[meter], &admission{at: time.Now(), byRedis: d.At.Add(d.BeginIn), cost: need.Cost, holder: d.Holder, job: id})
 	w.judgeBlock(meter, id, d)
-	return a
 }
 
 // freed notes that leases are given back.
@@ -354,11 +323,7 @@ func (w *sim) handle(ctx context.Context, p *simProcess, id string) error {
 	}
 	w.mu.Unlock()
 	w.judgeLock(id)
-	for _, s := range job.settles {
-		time.Sleep(s.after)
-		w.settle(ctx, id, s)
-	}
-	time.Sleep(job.takes / time.Duration(len(job.settles)+1))
+	time.Sleep(job.takes)
 	if job.outlives && first {
 		over := job.timeout + milliseconds(w.dice(id, -1).IntN(10_000))
 		w.mu.Lock()
@@ -389,7 +354,7 @@ func (w *sim) starts(ctx context.Context, id string) {
 	for _, taken := range d.Taken {
 		all := w.meters[taken.Limit+"|"+taken.Key]
 		i := slices.IndexFunc(all, func(a *admission) bool {
-			return a.job == id && !a.debt && a.started.IsZero() && a.byRedis.Equal(from)
+			return a.job == id && a.started.IsZero() && a.byRedis.Equal(from)
 		})
 		if i < 0 {
 			w.breaksFor(id, "its handler began under permits of %s that it was not given, or twice", taken.Limit)
@@ -404,50 +369,6 @@ func (w *sim) starts(ctx context.Context, id string) {
 			}
 		}
 	}
-}
-
-// settle settles one need of a job: for less than it took, or more. What it gives back is judged as
-// if it had never been taken, and what it takes as a debt.
-func (w *sim) settle(ctx context.Context, id string, s simSettlement) {
-	h, _ := attemptOf(ctx)
-	h.reports.Lock()
-	all, at := slices.Clone(h.decision.Taken), h.decision.At.Add(h.decision.BeginIn)
-	h.reports.Unlock()
-	taken := all[s.need%len(all)]
-	w.mu.Lock()
-	held := w.defined(taken.Limit).Kind == throttle.Concurrency || w.inForce(taken.Limit).Kind == throttle.Concurrency
-	lost := h.began.Before(w.flushed)
-	w.mu.Unlock()
-	if held || lost { // leases are judged by how long they are held, and a replica gives back what it never took
-		return
-	}
-	meter := taken.Limit + "|" + taken.Key
-	cost := int(math.Round(s.part * float64(taken.Cost)))
-	if cost > taken.Cost {
-		w.note(simEvent{kind: "jobs charged", text: fmt.Sprintf("%s is charged %d of %s and not %d", id, cost, meter, taken.Cost), explains: lanesAt(taken)})
-	} else if cost < taken.Cost {
-		w.mu.Lock()
-		w.noteJob(id, "gives back %d of %d of %s", taken.Cost-cost, taken.Cost, meter)
-		permits := taken.Cost - cost // of the debts last taken, and then of those that it was admitted with
-		for _, a := range slices.Backward(w.meters[meter]) {
-			if a.job == id && (a.debt && a.holder == at.String() || !a.debt && a.byRedis.Equal(at)) {
-				less := min(a.cost, permits)
-				a.cost, permits = a.cost-less, permits-less
-			}
-		}
-		w.mu.Unlock()
-	}
-	if Settle(ctx, taken.Limit, cost) != nil || cost <= taken.Cost {
-		return
-	}
-	now := w.operator.limits.Time(context.Background()).Val()
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for _, a := range w.meters[meter] { // the clock may have stepped back
-		now = latest(now, a.byRedis)
-	}
-	debt := &admission{at: time.Now(), byRedis: now, cost: cost - taken.Cost, debt: true, job: id, holder: at.String()}
-	w.meters[meter] = append(w.meters[meter], debt)
 }
 
 // mostAnswers is how often a job may end in another way than that it is done.

@@ -267,7 +267,7 @@ func (w *sim) judgeMeters() {
 			if !e.lost && (e.limit == nil || e.limit.Name != name) || e.meter != "" && e.meter != meter || own && !e.lost && e.meter == "" {
 				continue
 			}
-			own = e.meter != "" && !e.unset || own && e.stays
+			own = e.meter != "" || own && e.stays
 			permits, starts := w.during(limit, admissions, from, e.at)
 			for what, err := range map[string]error{"permits": throttletest.Check(limit, permits), "starts": throttletest.CheckStarts(limit, starts, maxPermitAge)} {
 				if err != nil {
@@ -294,7 +294,7 @@ func (w *sim) during(limit throttle.Limit, admissions []*admission, from, to tim
 		if a.at.Before(from) || !a.at.Before(to) {
 			continue
 		}
-		judged := throttletest.Admission{At: a.byRedis.UnixMicro(), Cost: a.cost, Debt: a.debt}
+		judged := throttletest.Admission{At: a.byRedis.UnixMicro(), Cost: a.cost}
 		if limit.Kind == throttle.Concurrency {
 			until := w.clock.reaches(a.byRedis.Add(limit.Lease), a.at)
 			if !a.until.IsZero() && a.until.Before(until) {
@@ -303,9 +303,7 @@ func (w *sim) during(limit throttle.Limit, admissions []*admission, from, to tim
 			judged.At, judged.Until = a.at.UnixMicro(), until.UnixMicro()
 		}
 		permits = append(permits, judged)
-		if a.debt {
-			starts = append(starts, judged)
-		} else if !a.started.IsZero() {
+		if !a.started.IsZero() {
 			if judged.At = a.left.UnixMicro(); limit.Kind == throttle.Concurrency {
 				judged.At = min(a.started.UnixMicro(), judged.Until)
 			}
@@ -322,7 +320,7 @@ const second = time.Second
 // heals is how long the effects of a fault may make lanes wait.
 var heals = map[string]time.Duration{
 	"limits paused": second, "queues paused": 3 * second, "keys blocked": second, "limits hung": 10 * second,
-	"limits changed": 2 * second, "limits redefined": 2 * second, "keys set": 2 * second, "keys unset": 2 * second, "limits opened": 2 * second,
+	"limits changed": 2 * second, "limits redefined": 2 * second, "keys set": 2 * second, "limits opened": 2 * second,
 	"jobs deleted": 5 * second, "jobs archived": 5 * second, "jobs run by hand": 5 * second, "notifications lost": 6 * second, "rules changed": 5 * second, "failovers": 10 * second,
 	"replies lost": 40 * second, "processes died": 45 * second, "processes hung": 45 * second, "processes left": 10 * second, "queues hung": 45 * second,
 	"limiters hung": 10 * second, "data lost": 65 * second, "clocks stepped": 65 * second, "records changed": 65 * second,

@@ -130,20 +130,12 @@ func (t *scribe) around(ctx context.Context, cmd redis.Cmder, next redis.Process
 }
 
 // turns notes what became of turns. args are the lane, the advance and the held permits of each.
-// reply has the outcome of each, its job, and from when and until when permits are reserved; then
-// for each lane how many of its jobs are granted, and six numbers for each meter, the third of them
-// when it is ready.
+// reply has the outcome of each, its job, and from when and until when permits are reserved.
 func (t *scribe) turns(args []any, reply []any) {
 	if len(reply) < 2 || reply[0] == int64(-1) { // another process leads, or these turns were given
 		return
 	}
 	now, all := reply[0].(int64), len(args)/3
-	var lanes []string
-	for i := range all {
-		if name := args[3*i].(string); !slices.Contains(lanes, name) {
-			lanes = append(lanes, name)
-		}
-	}
 	for i := range all {
 		name, turn := args[3*i].(string), reply[2+i].([]any)
 		switch fairqueue.Outcome(turn[0].(int64)) {
@@ -151,13 +143,7 @@ func (t *scribe) turns(args []any, reply []any) {
 			t.w.jobs[turn[1].(string)].waits = ""
 			t.w.noteJob(turn[1].(string), "granted: all permits are reserved, and exist in %s", time.Duration(turn[2].(int64)-now)*time.Microsecond)
 		case fairqueue.Refused:
-			next, missing := reply[2+all+slices.Index(lanes, name)].([]any), ""
-			for k, meter := range fairqueue.Meters(name) {
-				if at := 2 + 6*k; at < len(next) && next[at].(int64) > now {
-					missing += fmt.Sprintf("; %s is ready in %s", meter, time.Duration(next[at].(int64)-now)*time.Microsecond)
-				}
-			}
-			t.w.history.Note(t.w.now(), t.w.laneOf(name), "has a turn in vain (older lanes hold %s)%s", args[3*i+2], missing)
+			t.w.history.Note(t.w.now(), t.w.laneOf(name), "has a turn in vain (older lanes hold %s)", args[3*i+2])
 		case fairqueue.Full:
 			t.w.history.Note(t.w.now(), t.w.laneOf(name), "is passed over: as many of its jobs are granted as its meters give")
 		}

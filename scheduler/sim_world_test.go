@@ -25,7 +25,6 @@ type ingredient string
 
 const (
 	costs       ingredient = "costs"       // the jobs of one lane cost from 1 to all that its limits give at once
-	settles     ingredient = "settles"     // handlers settle, several times and while others do
 	answers     ingredient = "answers"     // handlers get a 429, fail, and put jobs back
 	patience    ingredient = "patience"    // jobs have a MaxWait or a Deadline
 	timeouts    ingredient = "timeouts"    // and a Timeout, which some of them outlive
@@ -40,7 +39,7 @@ const (
 	fairness    ingredient = "fairness"    // jobs have fairness keys
 )
 
-var ingredients = []ingredient{costs, settles, answers, patience, timeouts, locks, callers, strict, rules, changes, outages, replicas, corruptions, fairness}
+var ingredients = []ingredient{costs, answers, patience, timeouts, locks, callers, strict, rules, changes, outages, replicas, corruptions, fairness}
 
 // simIngredients are what a world is made of.
 type simIngredients []ingredient
@@ -56,9 +55,6 @@ func newIngredients(seed uint64) (m simIngredients) {
 		if r.IntN(3) == 0 {
 			m = append(m, i)
 		}
-	}
-	if m.has(settles) && !m.has(costs) {
-		m = append(m, costs)
 	}
 	return m
 }
@@ -306,7 +302,6 @@ type simCaller struct {
 	limiter *throttle.Limiter
 	need    throttle.Need // at most
 	every   time.Duration
-	settles bool // it gives back what it takes, mostly all, before it would have come back
 	rand    *rand.Rand
 }
 
@@ -325,10 +320,6 @@ func (w *sim) startCallers() (stop func()) {
 		}
 		limit := w.defined(c.need.Limit)
 		c.need.Cost = between(c.rand, 1, min(3, capacityOf(limit)))
-		if c.settles = c.rand.IntN(2) == 0 && limit.Kind != throttle.Concurrency; c.settles {
-			c.need.Cost, c.every = capacityOf(limit)/3+1, milliseconds(between(c.rand, 5, 20))
-			c.need.Key = []string{c.need.Key, "callers"}[c.rand.IntN(2)]
-		}
 		w.callers = append(w.callers, c)
 		all.Go(func() {
 			for {
@@ -346,38 +337,18 @@ func (w *sim) startCallers() (stop func()) {
 
 // call is one call of a caller.
 func (w *sim) call(c *simCaller) {
-	need := c.need
-	if c.settles {
-		need.Cost = between(c.rand, 1, need.Cost)
-	}
-	d, err := c.limiter.AllowAll(w.t.Context(), need)
+	d, err := c.limiter.AllowAll(w.t.Context(), c.need)
 	if err != nil || !d.OK() {
 		return
 	}
 	w.mu.Lock()
-	w.history.Note(w.now(), "", "a caller takes %d of %s|%s", need.Cost, need.Limit, need.Key)
-	a := w.admit(need, d, "")
+	w.history.Note(w.now(), "", "a caller takes %d of %s|%s", c.need.Cost, c.need.Limit, c.need.Key)
+	w.admit(c.need, d, "")
 	w.mu.Unlock()
-	switch {
-	case c.settles:
-		limit, cost := w.defined(need.Limit), max(0, c.rand.IntN(4*need.Cost)-3*need.Cost)
-		wait := time.Duration(c.rand.Float64() * float64(limit.Rate.Per) * float64(capacityOf(limit)) / float64(limit.Rate.N))
-		w.handlers.Go(func() {
-			time.Sleep(wait)
-			w.mu.Lock()
-			if a.at.Before(w.flushed) { // a replica that lacks the permit would give it back all the same
-				w.mu.Unlock()
-				return
-			}
-			w.history.Note(w.now(), "", "a caller gives back %d of %d of %s|%s", need.Cost-cost, need.Cost, need.Limit, need.Key)
-			a.cost = cost
-			w.mu.Unlock()
-			_ = c.limiter.Settle(context.WithoutCancel(w.t.Context()), d, need.Limit, need.Key, cost)
-		})
-	case d.Lease > 0:
+	if d.Lease > 0 {
 		time.Sleep(c.every)
 		w.freed(d.Holder)
-		_ = c.limiter.Free(w.t.Context(), d.Holder, need)
+		_ = c.limiter.Free(w.t.Context(), d.Holder, c.need)
 	}
 }
 

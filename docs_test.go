@@ -131,15 +131,3 @@ func TestDocs_RelativeLinks(t *testing.T) {
 		}
 	}
 }
-
-func TestLinks(t *testing.T) {
-	const text = "[a](docs/a.md#part), ![b](<b.png> \"title\") <img src=\"c.svg\">\n" +
-		"[d]: d.md\n[far](https://example.com/x) [here](#here)\n```go\nm[i](x.md)\n```\n"
-	got := strings.Join(links(text), " ")
-	if want := "docs/a.md#part b.png c.svg d.md #here"; got != want {
-		t.Errorf("links gives %q, want %q", got, want)
-	}
-	if got := anchors("# A.b[] and `c`: d_e\n```sh\n# no heading\n```\n"); len(got) != 1 || !got["ab-and-c-d_e"] {
-		t.Errorf("anchors gives %v", got)
-	}
-}

@@ -109,20 +109,6 @@ func TestFiles_NoMachinePaths(t *testing.T) {
 	}
 }
 
-func TestMachinePath(t *testing.T) {
-	for text, want := range map[string]bool{
-		"/" + "work/main":                true,
-		`cd "/` + `root/x"`:              true,
-		"see https://a.example/work/1":   false,
-		"path.Join(dir, \"work\", name)": false,
-		"./work/":                        false,
-	} {
-		if got := machinePath.MatchString(text); got != want {
-			t.Errorf("machinePath matches %q: %v, want %v", text, got, want)
-		}
-	}
-}
-
 // TestCI_RunsMakeTest: CI runs what contributors run, and nothing else.
 func TestCI_RunsMakeTest(t *testing.T) {
 	const path = ".ci/run"

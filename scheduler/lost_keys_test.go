@@ -1,11 +1,9 @@
 package scheduler
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"log/slog"
-	"maps"
 	"os"
 	"regexp"
 	"slices"
@@ -15,9 +13,7 @@ import (
 	"time"
 
 	"github.com/hibiken/asynq"
-	"github.com/redis/go-redis/v9"
 
-	"github.com/headgate/headgate/internal/testutil/redistest"
 	"github.com/headgate/headgate/scheduler/cron"
 	"github.com/headgate/headgate/throttle"
 )
@@ -46,79 +42,66 @@ func TestLostKeys(t *testing.T) {
 		}
 		t.Run(row[1], func(t *testing.T) {
 			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				_, rdb := redistest.Mini(t)
-				lostKey(t, rdb, row[1])
-			})
+			lostKey(t, row[1])
 		})
 	}
 }
 
-func lostKey(t *testing.T, rdb redis.UniversalClient, family string) {
-	var log bytes.Buffer
-	w := newLossyWorld(t, rdb, &log)
-	time.Sleep(5 * time.Second)
-	var keys []string
-	for range 60000 {
-		if keys = w.keys(family); len(keys) > 0 {
-			break
+func lostKey(t *testing.T, family string) {
+	var log journal
+	virtual(t, lossySettings(log.logger()), func(t *testing.T, st *stack) {
+		w := newLossyWorld(t, st)
+		time.Sleep(5 * time.Second)
+		var keys []string
+		for range 60000 {
+			if keys = w.keys(family); len(keys) > 0 {
+				break
+			}
+			time.Sleep(time.Millisecond)
 		}
-		time.Sleep(time.Millisecond)
-	}
-	if len(keys) == 0 {
-		t.Fatalf("there is no key %s", family)
-	}
-	before := w.families()
-	definitions := w.definitions()
-	for _, key := range keys {
-		rdb.Del(t.Context(), key)
-	}
-	removed := time.Now()
-	time.Sleep(time.Minute)
-	synctest.Wait()
-	(&damager{ctx: t.Context(), rdb: rdb}).inOrder(t, "demand")
-	for _, family := range before {
-		if !slices.Contains(w.families(), family) && !slices.Contains(notRestored, family) {
-			t.Errorf("after a minute %s is not there", family)
+		if len(keys) == 0 {
+			t.Fatalf("there is no key %s", family)
 		}
-	}
-	if now := w.definitions(); !maps.Equal(now, definitions) {
-		t.Errorf("limits\n%v, want\n%v", now, definitions)
-	}
-	time.Sleep(90 * time.Second)
-	ran, ticks := map[string]int{}, 0
-	for _, r := range w.ran() {
-		if ran[r.id]++; !strings.Contains(r.id, "@") {
-			continue
+		before, definitions := w.families(), w.definitions()
+		for _, key := range keys {
+			st.limits.Del(t.Context(), key)
 		}
-		if delete(ran, r.id); r.at.After(removed.Add(time.Minute)) {
-			ticks++
+		removed := time.Now()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		(&damager{ctx: t.Context(), rdb: st.limits}).inOrder(t, "demand")
+		now := w.families()
+		if lost := slices.DeleteFunc(before, func(f string) bool { return slices.Contains(now, f) || slices.Contains(notRestored, f) }); len(lost) > 0 {
+			t.Errorf("after a minute %v are not there", lost)
 		}
-	}
-	for id, n := range ran {
-		if n != 1 {
-			t.Errorf("job %s ran %d times", id, n)
+		if now := w.definitions(); now != definitions {
+			t.Errorf("limits\n%v, want\n%v", now, definitions)
 		}
-	}
-	if len(ran) != w.jobs {
-		t.Errorf("%d of %d jobs ran", len(ran), w.jobs)
-	}
-	if ticks < 8 {
-		t.Errorf("the schedule had %d ticks in 90 seconds, want 9", ticks)
-	}
-	for _, queue := range []string{"default", "other"} {
-		archived, err := w.tasks.ListArchivedTasks(queue)
-		if err != nil {
-			t.Error(err)
+		time.Sleep(90 * time.Second)
+		once, ticks := map[string]bool{}, 0
+		for _, r := range st.ran() {
+			if !strings.Contains(r.id, "@") {
+				if once[r.id] {
+					t.Errorf("job %s ran again", r.id)
+				}
+				once[r.id] = true
+			} else if r.at.After(removed.Add(time.Minute)) {
+				ticks++
+			}
 		}
-		for _, job := range archived {
-			t.Errorf("a job is archived: %s", job.LastErr)
+		if len(once) != w.jobs || ticks < 8 {
+			t.Errorf("%d of %d jobs ran, and the schedule had %d ticks in 90 seconds, want 9", len(once), w.jobs, ticks)
 		}
-	}
-	w.wantClean()
-	if t.Failed() {
-		t.Log(log.String())
-	}
+		for _, queue := range []string{"default", "other"} {
+			if q, err := st.tasks.GetQueueInfo(queue); err != nil || q.Archived > 0 {
+				t.Errorf("%+v, %v; want no job archived", q, err)
+			}
+		}
+		st.wantClean()
+		if t.Failed() {
+			t.Log(log.String())
+		}
+	})
 }
 
 // A lossyWorld is a worker whose jobs wait for limits of all kinds.
@@ -127,42 +110,43 @@ type lossyWorld struct {
 	jobs int
 }
 
-func newLossyWorld(t *testing.T, rdb redis.UniversalClient, log *bytes.Buffer) *lossyWorld {
+// lossySettings are a server whose jobs need limits of all kinds. A job's payload is what it needs, and
+// its fairness key.
+func lossySettings(log *slog.Logger) settings {
 	slow := throttle.PerMinute(20)
-	limits := []throttle.Limit{
-		{
-			Name: "api", Kind: throttle.Funnel, Rate: slow, Capacity: 1, Adapt: &throttle.Adapt{Min: throttle.PerMinute(1)},
-			Overrides: map[string]throttle.Override{"host": {Rate: throttle.PerMinute(21)}},
-		},
-		{Name: "bucket", Kind: throttle.TokenBucket, Rate: slow, Capacity: 2},
-		{Name: "log", Kind: throttle.SlidingLog, Rate: slow},
-		{Name: "parts", Kind: throttle.SlidingWindow, Rate: slow},
-		{Name: "window", Kind: throttle.FixedWindow, Rate: slow},
-		{Name: "day", Kind: throttle.FixedWindow, Rate: throttle.PerDay(1000), Zone: "Europe/Berlin"},
-		{Name: "slots", Kind: throttle.Concurrency, Capacity: 3, Lease: 30 * time.Second},
-	}
-	ctx := t.Context()
-	st := start(t, rdb, settings{
+	return settings{
 		config: asynq.Config{Concurrency: 20, DelayedTaskCheckInterval: time.Second, Queues: map[string]int{"default": 2, "other": 1}},
-		limits: limits,
+		limits: []throttle.Limit{
+			{
+				Name: "api", Kind: throttle.Funnel, Rate: slow, Capacity: 1, Adapt: &throttle.Adapt{Min: throttle.PerMinute(1)},
+				Overrides: map[string]throttle.Override{"host": {Rate: throttle.PerMinute(21)}},
+			},
+			{Name: "bucket", Kind: throttle.TokenBucket, Rate: slow, Capacity: 2},
+			{Name: "log", Kind: throttle.SlidingLog, Rate: slow},
+			{Name: "parts", Kind: throttle.SlidingWindow, Rate: slow},
+			{Name: "window", Kind: throttle.FixedWindow, Rate: slow},
+			{Name: "day", Kind: throttle.FixedWindow, Rate: throttle.PerDay(1000), Zone: "Europe/Berlin"},
+			{Name: "slots", Kind: throttle.Concurrency, Capacity: 3, Lease: 30 * time.Second},
+		},
 		rule: func(task *asynq.Task) (Rule, error) {
 			payload, fair, _ := strings.Cut(string(task.Payload()), ",")
 			r, err := ruleOfPayload(asynq.NewTask("job", []byte(payload)))
 			r.FairnessKey, r.MaxWait = fair, time.Hour
 			return r, err
 		},
-		handle: func(context.Context, *asynq.Task) error { time.Sleep(200 * time.Millisecond); return nil },
-		log:    slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelWarn})),
-	})
+		handle: takes(200 * time.Millisecond), log: log,
+	}
+}
+
+func newLossyWorld(t *testing.T, st *stack) *lossyWorld {
 	w := &lossyWorld{stack: st}
-	runner := cron.New(rdb, st.client, cron.Options{})
+	runner := cron.New(st.rdb, st.client, cron.Options{})
 	st.must(runner.Set([]cron.Entry{{Name: "tick", Cron: "@every 10s", Type: "job"}}))
-	ctx, stop := context.WithCancel(ctx)
+	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error)
 	go func() { ended <- runner.Run(ctx) }()
 	t.Cleanup(func() { stop(); <-ended })
-	st.must(st.limiter.Define(ctx, limits...))
-	st.must(st.limiter.Set(ctx, throttle.Limit{Name: "gone", Kind: throttle.Funnel, Rate: slow}))
+	st.must(st.limiter.Set(ctx, throttle.Limit{Name: "gone", Kind: throttle.Funnel, Rate: throttle.PerMinute(20)}))
 	st.must(st.limiter.Delete(ctx, "gone"))
 	st.must(st.limiter.Block(ctx, "log", "blocked", time.Now().Add(10*time.Minute)))
 	st.must(st.limiter.SetKey(ctx, "bucket", "faster", throttle.Override{Rate: throttle.PerMinute(40)}))
@@ -204,12 +188,8 @@ func (w *lossyWorld) families() (families []string) {
 }
 
 // definitions are the limits as text.
-func (w *lossyWorld) definitions() map[string]string {
+func (w *lossyWorld) definitions() string {
 	all, err := w.limiter.Limits(w.t.Context())
 	w.must(err)
-	definitions := map[string]string{}
-	for _, l := range all {
-		definitions[l.Name] = l.String()
-	}
-	return definitions
+	return fmt.Sprint(all)
 }

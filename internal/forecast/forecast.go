@@ -143,13 +143,14 @@ func (f *Forecast) estimate(l *lane, n int64) Estimate {
 		e.Known = !e.AtLeast
 	}
 	if e.StartsIn > 0 || !e.Known {
-		e.Need = l.meters[l.bottleneck].Need
+		m := l.meters[l.bottleneck]
+		e.Need = throttle.Need{Limit: m.Limit, Key: m.Key}
 	}
 	return e
 }
 
-// Last returns when the last of the waiting and pending jobs with known times would run. It also
-// returns an estimate for the jobs whose time is unknown, or nil if there are none.
+// Last returns when the last of the waiting and pending jobs with known times would run, and an
+// estimate for the jobs whose time is unknown, or nil if there are none.
 func (f *Forecast) Last() (last Estimate, unknown *Estimate) {
 	last.Known = true
 	for _, l := range f.order {
@@ -169,8 +170,8 @@ func (f *Forecast) Last() (last Estimate, unknown *Estimate) {
 	return last, unknown
 }
 
-// Job returns when the waiting job with a rank in a lane would run. Ranks count from 1. It reports
-// false if the forecast does not include the lane.
+// Job returns when the waiting job with a rank in a lane would run, counted from 1, or false if the
+// forecast does not include the lane.
 func (f *Forecast) Job(lane string, rank int) (Estimate, bool) {
 	l := f.lanes[lane]
 	if l == nil || l.waiting == 0 {
@@ -179,22 +180,18 @@ func (f *Forecast) Job(lane string, rank int) (Estimate, bool) {
 	return f.estimate(l, min(int64(max(1, rank)), l.waiting)-1), true
 }
 
-// Position returns a position with the estimate of the forecast, which may be some seconds older.
-// It does not change the position of a granted job, or of a lane that the forecast does not
-// include.
+// Position returns a position with the estimate of the forecast, which may be some seconds older. It
+// does not change the position of a granted job, or of a lane that the forecast does not include.
 func (f *Forecast) Position(p waitdb.Position) waitdb.Position {
 	l := f.lanes[p.Lane.Name]
-	if p.Granted || l == nil {
+	if p.Granted || l == nil || l.waiting == 0 {
 		return p
 	}
 	now, started := p.Since.Add(p.WaitedFor), 0
 	if now.Sub(f.At) >= time.Second { // before, the position may count jobs that have started by now
 		started, _ = slices.BinarySearch(l.times, now.UnixMicro()+1)
 	}
-	e, ok := f.Job(p.Lane.Name, started+max(1, p.Rank))
-	if !ok {
-		return p
-	}
+	e, _ := f.Job(p.Lane.Name, started+max(1, p.Rank))
 	p.StartsAt, p.Known, p.Estimated, p.AtLeast = f.At.Add(e.StartsIn), e.Known, e.Estimated, e.AtLeast
 	p.StartsIn = max(0, p.StartsAt.Sub(now))
 	if e.Limit != "" {
@@ -216,31 +213,23 @@ func (f *Forecast) Waiting() map[string]int {
 type Backlog struct {
 	throttle.Need           // the cost is the number of permits that waiting and granted jobs need
 	Since         time.Time // when the first job of a lane that needs the meter was denied; or zero
-	Last          Estimate  // when the last waiting or pending job that needs the meter would run
+	Last          Estimate  // when the last waiting or pending job that needs the meter would run; now if there is none
 	IsBottleneck  bool      // a job waits for it longer than for its other meters
 }
 
 // Backlog returns the backlog of a meter.
 func (f *Forecast) Backlog(limit, key string) Backlog {
-	b := Backlog{Need: throttle.Need{Limit: limit, Key: key}, Last: Estimate{Known: true}}
-	if m := f.meters[meterOf(b.Need)]; m != nil {
-		b.Cost, b.IsBottleneck = int(m.wanted), m.isBottleneck
-		if m.since > 0 {
-			b.Since = time.UnixMicro(m.since)
-		}
-		if m.last != nil { // else only granted jobs need it, which are about to run
-			b.Last = *m.last
-		}
+	if m := f.meters[limit+"|"+key]; m != nil {
+		return m.Backlog
 	}
-	return b
+	return Backlog{Need: throttle.Need{Limit: limit, Key: key}, Last: Estimate{Known: true}}
 }
 
 // Backlogs returns the backlogs of all meters that jobs need, ordered by limit and key.
 func (f *Forecast) Backlogs() (backlogs []Backlog) {
 	for _, id := range slices.Sorted(maps.Keys(f.meters)) {
-		m := f.meters[id]
-		if b := f.Backlog(m.Limit, m.Key); b.Cost > 0 || m.last != nil {
-			backlogs = append(backlogs, b)
+		if m := f.meters[id]; m.Cost > 0 || m.lanes > 0 {
+			backlogs = append(backlogs, m.Backlog)
 		}
 	}
 	return backlogs

@@ -13,11 +13,10 @@ import (
 // simMeter is a meter in a simulation. It has no Meter if its limit does not exist, or if it is
 // unknown when its permits return. Then it always has permits.
 type simMeter struct {
-	throttle.Need // limit and key, without a cost
+	Backlog
 	meter.Gate
 	limit    *meter.Limit // of the key
 	capacity int64        // most permits at once
-	wanted   int64        // permits that waiting and granted jobs need
 	// lease is the lease of a concurrency limit in microseconds, 0 for other limits. Its permits
 	// return when jobs end, so that times are estimates.
 	lease int64
@@ -26,11 +25,8 @@ type simMeter struct {
 	unknownDuration bool
 	idle            int64
 
-	lanes        int64     // number of simulated lanes that need the meter
-	isBottleneck bool      // a job waits for it longer than for its other meters
-	since        int64     // start of the wait of the first job of any lane, Unix microseconds; or 0
-	refusedIn    int       // last batch in which it refused a turn
-	last         *Estimate // of the last waiting or pending job that needs it; nil if there is none
+	lanes     int64 // number of simulated lanes that need the meter
+	refusedIn int   // last batch in which it refused a turn
 }
 
 // far is the time of an event whose time is unknown.
@@ -40,7 +36,7 @@ const far = meter.MaxTime
 func (s *simulation) unusedMeter(n throttle.Need) *simMeter {
 	i := slices.IndexFunc(s.opts.Limits, func(l throttle.Limit) bool { return l.Name == n.Limit })
 	if i < 0 {
-		return &simMeter{Need: n}
+		return &simMeter{Backlog: s.Backlog(n.Limit, n.Key)}
 	}
 	l := s.opts.Limits[i]
 	if o, ok := l.Overrides[n.Key]; ok {
@@ -57,7 +53,7 @@ func (s *simulation) unusedMeter(n throttle.Need) *simMeter {
 // newMeter returns a meter with a state. Jobs hold permits of a concurrency limit for meanDuration,
 // 0 if it is unknown.
 func newMeter(read waitdb.Meter, now int64, meanDuration time.Duration) *simMeter {
-	m := &simMeter{Need: throttle.Need{Limit: read.Limit, Key: read.Key}, wanted: int64(read.Wanted)}
+	m := &simMeter{Backlog: Backlog{Need: throttle.Need{Limit: read.Limit, Key: read.Key, Cost: read.Wanted}, Last: Estimate{Known: true}}}
 	state, reserved := read.State, int64(read.Reserved)
 	if state.Limit.Kind == meter.Concurrency {
 		m.defineSlots(now, state.State[0].(int64), int64(read.Capacity), state.Limit.Lease, meanDuration)

@@ -132,47 +132,25 @@ func (s *simulation) meanDuration(n throttle.Need) time.Duration {
 	return time.Duration(sum / max(1, jobs))
 }
 
-// simulate returns the forecast.
+// simulate gives at most so many turns, estimates the times of the remaining jobs, and returns the
+// forecast.
 func (s *simulation) simulate(steps int) *Forecast {
-	for _, l := range s.order {
-		for _, name := range fairqueue.Meters(l.name) {
-			if s.meters[name] == nil {
-				s.meters[name] = s.unusedMeter(needOf(name))
-			}
-			l.meters = append(l.meters, s.meters[name])
-		}
-	}
-	s.run(steps)
-	f := &s.Forecast
-	f.Estimated = f.Estimated || s.opts.Estimated
-	for _, l := range f.order {
-		for i := 0; i < len(l.meters) && l.known > 0; i++ {
-			m, last := l.meters[i], f.estimate(l, l.known-1)
-			if m.last != nil {
-				last = last.OrLater(*m.last)
-			}
-			m.last = &last
-			if l.since > 0 {
-				m.since = min(l.since, cmp.Or(m.since, l.since))
-			}
-		}
-	}
-	return f
-}
-
-// run gives at most so many turns, and estimates the times of the remaining jobs.
-func (s *simulation) run(steps int) {
 	if s.Estimated { // not all lanes were read
 		steps = 0
 	}
 	core := fairqueue.NewExact()
 	core.SetWeights(s.weights)
 	for i, l := range s.order {
-		l.waits, l.held, l.next, l.ends = make([]int64, len(l.meters)), make([]int64, len(l.meters)), make([]fairqueue.Need, len(l.meters)), far
-		l.headSince, l.slowestAt = s.now, s.now
-		for _, m := range l.meters {
-			m.lanes++
+		for _, name := range fairqueue.Meters(l.name) {
+			if s.meters[name] == nil {
+				s.meters[name] = s.unusedMeter(needOf(name))
+			}
+			l.meters = append(l.meters, s.meters[name])
+			s.meters[name].lanes++
 		}
+		n := len(l.meters)
+		l.waits, l.held, l.next, l.ends = make([]int64, n), make([]int64, n), make([]fairqueue.Need, n), far
+		l.headSince, l.slowestAt = s.now, s.now
 		if !l.stopped && l.jobs > 0 {
 			l.readNeeds(s.now)
 			core.AddLane(l.name, int64(i)+1)
@@ -192,9 +170,18 @@ func (s *simulation) run(steps int) {
 	if steps <= 0 && core.Next(now) < far {
 		s.estimateRemaining(now)
 	}
+	s.Estimated = s.Estimated || s.opts.Estimated
 	for _, l := range s.order {
 		l.finish()
+		for i := 0; i < len(l.meters) && l.known > 0; i++ {
+			m := l.meters[i]
+			m.Last = s.estimate(l, l.known-1).OrLater(m.Last)
+			if since := time.UnixMicro(l.since); l.since > 0 && (m.Since.IsZero() || since.Before(m.Since)) {
+				m.Since = since
+			}
+		}
 	}
+	return &s.Forecast
 }
 
 // grant returns what Redis would reply to a batch of turns: their outcomes, and then the next needs of
@@ -270,7 +257,7 @@ func (l *lane) start(now int64) {
 		l.waits[most] += late
 	}
 	if longest := l.longest(); l.waits[longest] > 0 {
-		l.meters[longest].isBottleneck = true
+		l.meters[longest].IsBottleneck = true
 	}
 	l.times = append(l.times, now)
 	l.headSince, l.slowest, l.slowestAt = now, 0, now
@@ -351,7 +338,7 @@ func (l *lane) finish() {
 		if paused := slices.IndexFunc(l.meters, func(m *simMeter) bool { return m.Paused }); paused >= 0 {
 			l.bottleneck = paused
 		}
-		l.meters[l.bottleneck].isBottleneck = true
+		l.meters[l.bottleneck].IsBottleneck = true
 	}
 	if unknown := slices.IndexFunc(l.meters, func(m *simMeter) bool { return m.unknownDuration }); unknown >= 0 && l.ends < far && l.waits[l.bottleneck] == 0 {
 		l.bottleneck = unknown // no other limit delays the jobs

@@ -54,7 +54,7 @@ func TestCrawl_BadPages(t *testing.T) {
 					html(`<a href="/bad"><a href="/good">`)(w, r)
 				}
 			}}
-			crawl(t, hosts, nil, func(c *crawling) {
+			crawl(t, hosts, func(c *crawling) {
 				c.handler.MaxPage = 1 << 20
 				page := tasks.CrawlFetch{URL: "http://a.test/bad", Depth: 2, Start: 1}
 				id := c.seed(page)

@@ -56,7 +56,7 @@ func TestRobots(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			hosts := map[string]http.HandlerFunc{"a.test": robotsAt(tt.answer), "b.test": robotsAt(text(nothing))}
-			crawl(t, hosts, nil, func(c *crawling) {
+			crawl(t, hosts, func(c *crawling) {
 				id := c.seed(tasks.CrawlFetch{URL: "http://a.test/page"})
 				p := c.wait()
 				if got := c.result(id); !strings.Contains(got, tt.want) {
@@ -84,7 +84,7 @@ func TestCrawl_RobotsUnavailable_PagesWait(t *testing.T) {
 				w.WriteHeader(status)
 			}
 		}
-		crawl(t, map[string]http.HandlerFunc{"a.test": host}, nil, func(c *crawling) {
+		crawl(t, map[string]http.HandlerFunc{"a.test": host}, func(c *crawling) {
 			for n := range 5 {
 				c.seed(tasks.CrawlFetch{URL: fmt.Sprintf("http://a.test/%d", n), Start: 1}, asynq.MaxRetry(0))
 			}
@@ -108,7 +108,7 @@ func TestCrawl_RobotsUnavailable_PagesWait(t *testing.T) {
 // After half a day pages of a host without a robots.txt are archived, so that the crawl ends.
 func TestCrawl_RobotsUnavailable_EndsAfterHours(t *testing.T) {
 	down := robotsAt(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(503) })
-	crawl(t, map[string]http.HandlerFunc{"a.test": down}, nil, func(c *crawling) {
+	crawl(t, map[string]http.HandlerFunc{"a.test": down}, func(c *crawling) {
 		since := time.Now().Add(-12 * time.Hour)
 		c.rdb.HSet(c.t.Context(), "hg:{default}:robots:http://a.test", "failing", since.UnixMilli())
 		id := c.seed(tasks.CrawlFetch{URL: "http://a.test/page"})
@@ -131,7 +131,7 @@ func TestCrawl_RobotsBack_FetchesPages(t *testing.T) {
 			w.WriteHeader(http.StatusServiceUnavailable)
 		}
 	}
-	crawl(t, map[string]http.HandlerFunc{"a.test": host}, nil, func(c *crawling) {
+	crawl(t, map[string]http.HandlerFunc{"a.test": host}, func(c *crawling) {
 		c.seed(tasks.CrawlFetch{URL: "http://a.test/1", Start: 1}, asynq.MaxRetry(100))
 		time.Sleep(10 * time.Second)
 		down.Store(false)
@@ -152,7 +152,7 @@ func TestCrawl_RobotsRetryAfter_BlocksHost(t *testing.T) {
 				w.WriteHeader(status)
 			}
 		})
-		crawlWith(t, map[string]http.HandlerFunc{"a.test": host, "a.test:81": host}, nil, new(tasks.Feedback).Middleware, func(c *crawling) {
+		crawl(t, map[string]http.HandlerFunc{"a.test": host, "a.test:81": host}, func(c *crawling) {
 			c.seed(tasks.CrawlFetch{URL: "http://a.test/1", Start: 1}, asynq.MaxRetry(0))
 			time.Sleep(2 * time.Second)
 			c.seed(tasks.CrawlFetch{URL: "http://a.test:81/1", Start: 1}, asynq.MaxRetry(0))
@@ -162,7 +162,7 @@ func TestCrawl_RobotsRetryAfter_BlocksHost(t *testing.T) {
 			if first, second := c.web.asked[0], c.web.asked[1]; second.at.Sub(first.at) < 600*time.Second {
 				t.Errorf("status %d: %s was asked for %s after the 503 or 429, want 10 min", status, second.url, second.at.Sub(first.at))
 			}
-		})
+		}, new(tasks.Feedback).Middleware)
 	}
 }
 
@@ -178,7 +178,7 @@ func TestCrawl_CrawlDelay(t *testing.T) {
 		moved := robotsAt(func(w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r, "http://a.test/robots.txt", http.StatusFound)
 		})
-		crawlWith(t, map[string]http.HandlerFunc{"a.test": host, "b.test": moved}, nil, around, func(c *crawling) {
+		crawl(t, map[string]http.HandlerFunc{"a.test": host, "b.test": moved}, func(c *crawling) {
 			if err := c.limiter.SetKey(c.t.Context(), "host", "a.test", override); err != nil {
 				t.Fatal(err)
 			}
@@ -195,9 +195,9 @@ func TestCrawl_CrawlDelay(t *testing.T) {
 			if _, state, err := c.limiter.Internals().Key(c.t.Context(), "host", "a.test"); err != nil || state.Override != override {
 				t.Errorf("%s: the host counts by %v, %v; want %v", name, state.Override, err, override)
 			}
-		})
+		}, around)
 		// and with a robots.txt that is on another host
-		crawlWith(t, map[string]http.HandlerFunc{"a.test": host, "b.test": moved}, nil, around, func(c *crawling) {
+		crawl(t, map[string]http.HandlerFunc{"a.test": host, "b.test": moved}, func(c *crawling) {
 			for i := range 3 {
 				c.seed(tasks.CrawlFetch{URL: fmt.Sprintf("http://b.test/%d", i), Start: 1}, asynq.MaxRetry(0))
 			}
@@ -211,6 +211,6 @@ func TestCrawl_CrawlDelay(t *testing.T) {
 					last = r.at
 				}
 			}
-		})
+		}, around)
 	}
 }

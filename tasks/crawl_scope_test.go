@@ -35,7 +35,7 @@ func TestCrawl_IncludeExclude(t *testing.T) {
 		}
 		site(w, r)
 	}}
-	crawl(t, hosts, nil, func(c *crawling) {
+	crawl(t, hosts, func(c *crawling) {
 		c.handler.Include = []*regexp.Regexp{regexp.MustCompile(`/docs/`)}
 		c.handler.Exclude = []*regexp.Regexp{regexp.MustCompile(`[?&]print=`)}
 		c.seed(tasks.CrawlFetch{URL: "http://a.test/", Depth: 5})
@@ -67,7 +67,7 @@ func TestCrawl_LeftOut_SaysWhy(t *testing.T) {
 	}
 	const robots = "User-agent: *\nDisallow: /private\n"
 	hosts := map[string]http.HandlerFunc{"a.test": pages(robots, links), "b.test": pages(robots, nil)}
-	crawl(t, hosts, nil, func(c *crawling) {
+	crawl(t, hosts, func(c *crawling) {
 		c.handler.MaxHostPages = 4
 		c.handler.Exclude = []*regexp.Regexp{regexp.MustCompile("/skip")}
 		c.seed(tasks.CrawlFetch{URL: "http://a.test/", Depth: 1, Allow: []string{"a.test", "b.test"}})
@@ -95,7 +95,7 @@ func endless(w http.ResponseWriter, r *http.Request) {
 // A site without an end costs as many requests and jobs as a crawl may have pages.
 func TestCrawl_EndlessSite_StopsAtBounds(t *testing.T) {
 	hosts := map[string]http.HandlerFunc{"a.test": endless, "b.test": endless}
-	crawl(t, hosts, nil, func(c *crawling) {
+	crawl(t, hosts, func(c *crawling) {
 		c.handler.MaxPages, c.handler.MaxHostPages = 30, 20
 		var id string
 		for _, host := range []string{"a.test", "b.test"} {
@@ -133,7 +133,7 @@ func TestCrawl_EmptySitemap_Fails(t *testing.T) {
 		}
 		site(w, r)
 	}}
-	crawl(t, hosts, nil, func(c *crawling) {
+	crawl(t, hosts, func(c *crawling) {
 		c.seed(tasks.CrawlFetch{URL: "http://a.test/", Depth: 5})
 		if p := c.wait(); p.Fetched != 1 || p.Failed != 1 {
 			t.Errorf("%+v, want a page and a failed sitemap", p.Counts)
@@ -166,7 +166,7 @@ func TestCrawl_NestedSitemaps(t *testing.T) {
 			fmt.Fprint(w, text)
 		}
 	}}
-	crawl(t, site, nil, func(c *crawling) {
+	crawl(t, site, func(c *crawling) {
 		c.seed(tasks.CrawlFetch{URL: "http://a.test/", Depth: 9})
 		c.wait()
 		c.wantOnce("http://a.test/", "http://a.test/1.xml", "http://a.test/moved.xml", "http://a.test/2.xml",
@@ -178,7 +178,7 @@ func TestCrawl_NestedSitemaps(t *testing.T) {
 		1: {"http://a.test/", "http://a.test/1.xml", "http://a.test/moved.xml", "http://a.test/2.xml", "http://a.test/page"},
 	} {
 		files["/page"] = ""
-		crawl(t, site, nil, func(c *crawling) {
+		crawl(t, site, func(c *crawling) {
 			c.seed(tasks.CrawlFetch{URL: "http://a.test/", Depth: depth})
 			c.wait()
 			c.wantOnce(want...)

@@ -25,7 +25,7 @@ func TestCrawl_Seed_JoinsOrBeginsAgain(t *testing.T) {
 		chain[fmt.Sprintf("/%d", i)] = []string{fmt.Sprintf("/%d", i+1)}
 	}
 	chain["/other"] = nil
-	crawl(t, map[string]http.HandlerFunc{"a.test": pages("", chain)}, nil, func(c *crawling) {
+	crawl(t, map[string]http.HandlerFunc{"a.test": pages("", chain)}, func(c *crawling) {
 		c.seed(tasks.CrawlFetch{URL: "http://a.test/0", Depth: 4, Start: 1})
 		time.Sleep(4 * time.Second)
 		joined := c.seed(tasks.CrawlFetch{URL: "http://a.test/other", Start: 2})
@@ -65,7 +65,7 @@ func TestCrawl_StartedAgain_OldPageEnqueuesNothing(t *testing.T) {
 			return next.ProcessTask(ctx, task)
 		})
 	}
-	crawlWith(t, hosts, nil, count, func(c *crawling) {
+	crawl(t, hosts, func(c *crawling) {
 		c.seed(tasks.CrawlFetch{URL: "http://a.test/", Depth: 1, Start: 1})
 		time.Sleep(5 * time.Second)
 		if err := c.frontier.Begin(c.t.Context(), frontier.Crawl{Name: "it", Start: 2}); err != nil {
@@ -75,7 +75,7 @@ func TestCrawl_StartedAgain_OldPageEnqueuesNothing(t *testing.T) {
 		if p := c.wait(); p.Fetched != 1 || p.Found != 1 || old.Load() > 0 {
 			t.Errorf("%+v, and %d jobs of the crawl before; want 1 page alone", p, old.Load())
 		}
-	})
+	}, count)
 }
 
 // A job that dies between the page and the last of its links enqueues all links when it runs again.
@@ -88,7 +88,7 @@ func TestCrawl_CrashBetweenLinks_FetchesAll(t *testing.T) {
 	}
 	links["/"] = to
 	for _, after := range []int{0, 1, 10, 20} {
-		crawl(t, map[string]http.HandlerFunc{"a.test": pages("", links)}, nil, func(c *crawling) {
+		crawl(t, map[string]http.HandlerFunc{"a.test": pages("", links)}, func(c *crawling) {
 			c.handler.Client = &dying{Client: c.client.Client, after: int32(after)}
 			c.seed(tasks.CrawlFetch{URL: "http://a.test/", Depth: 1})
 			if p := c.wait(); p.Fetched != 21 || p.Found != 21 {
@@ -128,7 +128,7 @@ func TestCrawl_FailedPage_CanRunAgain(t *testing.T) {
 				if r.URL.Path == "/" && !noDisk && !up.Load() {
 					w.WriteHeader(http.StatusBadGateway)
 				}
-			}}, nil, func(c *crawling) {
+			}}, func(c *crawling) {
 				c.handler.SaveDir = dir
 				id := c.seed(tasks.CrawlFetch{URL: "http://a.test/"})
 				if p := c.wait(); p.Failed != 1 || p.Waiting != 0 {
@@ -162,7 +162,7 @@ func TestCrawl_NoIndex_IsNotSaved(t *testing.T) {
 				fmt.Fprint(w, "<urlset><url><loc>/p</loc></url></urlset>")
 			}
 			dir := t.TempDir()
-			crawl(t, map[string]http.HandlerFunc{"a.test": site}, nil, func(c *crawling) {
+			crawl(t, map[string]http.HandlerFunc{"a.test": site}, func(c *crawling) {
 				c.handler.SaveDir = dir
 				id := c.seed(tasks.CrawlFetch{URL: "http://a.test/page"})
 				c.wait()
@@ -187,12 +187,12 @@ func TestCrawl_DroppedJob_CountsAsFailed(t *testing.T) {
 		})
 	}
 	hosts := map[string]http.HandlerFunc{"a.test": pages("", map[string][]string{"/": {"/slow"}})}
-	crawlWith(t, hosts, nil, drop, func(c *crawling) {
+	crawl(t, hosts, func(c *crawling) {
 		for n := range 2 {
 			c.seed(tasks.CrawlFetch{URL: "http://a.test/", Depth: 1})
 			if p := c.wait(); p.Fetched != 1 || p.Failed != 1 || p.Waiting != 0 || c.web.requests()["http://a.test/"] != n+1 {
 				t.Errorf("%+v, want 1 fetched and 1 failed each time", p)
 			}
 		}
-	})
+	}, drop)
 }

@@ -116,83 +116,49 @@ type crawling struct {
 	handler  *tasks.CrawlHandler
 	tasks    *asynq.Inspector
 	limiter  *waitdb.DB
-	server   *scheduler.Server
-	around   func(next asynq.Handler) asynq.Handler
 }
 
-// crawl runs f with a worker in a bubble whose clock jumps. Each host has a
-// limit, a request a second unless intervals says else.
-func crawl(t *testing.T, hosts map[string]http.HandlerFunc, intervals map[string]time.Duration, f func(c *crawling)) {
-	t.Helper()
-	crawlWith(t, hosts, intervals, nil, f)
-}
-
-// crawlWith is crawl with something around the handler.
-func crawlWith(t *testing.T, hosts map[string]http.HandlerFunc, intervals map[string]time.Duration, around func(asynq.Handler) asynq.Handler, f func(c *crawling)) {
+// crawl runs f with a worker in a bubble whose clock jumps. Each host has a limit of a request a second.
+func crawl(t *testing.T, hosts map[string]http.HandlerFunc, f func(c *crawling), around ...asynq.MiddlewareFunc) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		_, rdb := redistest.Mini(t)
-		c := newCrawling(t, rdb, &web{hosts: hosts})
-		c.around = around
-		c.start(intervals)
+		log := slog.New(slog.DiscardHandler)
+		c := &crawling{
+			t: t, web: &web{hosts: hosts}, rdb: rdb, client: scheduler.NewClient(rdb), frontier: frontier.New(rdb, ""),
+			tasks:   asynq.NewInspectorFromRedisClient(rdb),
+			limiter: waitdb.New(throttle.New(rdb, throttle.Options{Logger: log})),
+		}
+		c.handler = &tasks.CrawlHandler{HTTP: &tasks.HTTPHandler{Transport: c.web}, Redis: rdb, Client: c.client}
+		rules := scheduler.Rules{
+			Limits: []throttle.Limit{{Name: "host", Kind: throttle.Funnel, Rate: throttle.Every(time.Second)}},
+			RuleFor: func(_ context.Context, task *asynq.Task) (scheduler.Rule, error) {
+				var page tasks.CrawlFetch
+				err := page.UnmarshalJSON(task.Payload())
+				return scheduler.Rule{Needs: []throttle.Need{{Limit: "host", Key: canonical.HostOf(page.URL)}}}, err
+			},
+		}
+		server, err := scheduler.NewServer(rdb, rules, asynq.Config{
+			Concurrency: 10, LogLevel: asynq.FatalLevel, TaskCheckInterval: 30 * time.Millisecond,
+			RetryDelayFunc: func(int, error, *asynq.Task) time.Duration { return time.Second },
+			ErrorHandler: asynq.ErrorHandlerFunc(func(ctx context.Context, task *asynq.Task, err error) {
+				if err := c.handler.Failed(ctx, task, err); err != nil {
+					t.Errorf("Failed: %v", err)
+				}
+			}),
+		}, scheduler.WithLimiter(c.limiter.Limiter), scheduler.WithLogger(log))
+		if err != nil {
+			t.Fatal(err)
+		}
+		mux := asynq.NewServeMux()
+		mux.Use(around...)
+		mux.Handle(tasks.TypeCrawlFetch, c.handler)
+		if err := server.Start(mux); err != nil {
+			t.Fatal(err)
+		}
 		f(c)
-		c.server.Shutdown()
+		server.Shutdown()
 	})
-}
-
-func newCrawling(t *testing.T, rdb redis.UniversalClient, w *web) *crawling {
-	c := &crawling{
-		t: t, web: w, rdb: rdb, client: scheduler.NewClient(rdb), frontier: frontier.New(rdb, ""),
-		tasks:   asynq.NewInspectorFromRedisClient(rdb),
-		limiter: waitdb.New(throttle.New(rdb, throttle.Options{Logger: slog.New(slog.DiscardHandler)})),
-	}
-	c.handler = &tasks.CrawlHandler{
-		HTTP: &tasks.HTTPHandler{Transport: w}, Redis: rdb, Client: c.client,
-	}
-	return c
-}
-
-func (c *crawling) start(intervals map[string]time.Duration) {
-	c.t.Helper()
-	limits := []throttle.Limit{{Name: "host", Kind: throttle.Funnel, Rate: throttle.Every(time.Second)}}
-	for host, every := range intervals {
-		limits = append(limits, throttle.Limit{Name: host, Kind: throttle.Funnel, Rate: throttle.Every(every)})
-	}
-	rules := scheduler.Rules{Limits: limits, RuleFor: func(_ context.Context, task *asynq.Task) (scheduler.Rule, error) {
-		var page tasks.CrawlFetch
-		if err := page.UnmarshalJSON(task.Payload()); err != nil {
-			return scheduler.Rule{}, err
-		}
-		host := canonical.HostOf(page.URL)
-		need := throttle.Need{Limit: "host", Key: host}
-		if intervals[host] > 0 {
-			need = throttle.Need{Limit: host, Key: host}
-		}
-		return scheduler.Rule{Needs: []throttle.Need{need}}, nil
-	}}
-	log := slog.New(slog.DiscardHandler)
-	var err error
-	c.server, err = scheduler.NewServer(c.rdb, rules, asynq.Config{
-		Concurrency: 10, LogLevel: asynq.FatalLevel, TaskCheckInterval: 30 * time.Millisecond,
-		RetryDelayFunc: func(int, error, *asynq.Task) time.Duration { return time.Second },
-		ErrorHandler: asynq.ErrorHandlerFunc(func(ctx context.Context, task *asynq.Task, err error) {
-			if err := c.handler.Failed(ctx, task, err); err != nil {
-				c.t.Errorf("Failed: %v", err)
-			}
-		}),
-	}, scheduler.WithLimiter(c.limiter.Limiter), scheduler.WithLogger(log))
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	var handler asynq.Handler = c.handler
-	if c.around != nil {
-		handler = c.around(handler)
-	}
-	mux := asynq.NewServeMux()
-	mux.Handle(tasks.TypeCrawlFetch, handler)
-	if err := c.server.Start(mux); err != nil {
-		c.t.Fatal(err)
-	}
 }
 
 // seed enqueues the first page of a crawl.
@@ -354,7 +320,10 @@ func TestPoliteCrawl(t *testing.T) {
 	const wait = 3 * time.Second
 	hosts["busy.test"] = rateLimiting(hosts["busy.test"], 15, wait)
 	intervals := map[string]time.Duration{"slow.test": 2 * time.Second}
-	crawlWith(t, hosts, intervals, new(tasks.Feedback).Middleware, func(c *crawling) {
+	crawl(t, hosts, func(c *crawling) {
+		if err := c.limiter.SetKey(c.t.Context(), "host", "slow.test", throttle.Override{Rate: throttle.Every(intervals["slow.test"])}); err != nil {
+			t.Fatal(err)
+		}
 		begin := time.Now()
 		c.seed(tasks.CrawlFetch{URL: "http://plain.test/0", Depth: 20, Allow: names})
 		p := c.wait()
@@ -372,7 +341,7 @@ func TestPoliteCrawl(t *testing.T) {
 		if took > bound*11/10 {
 			t.Errorf("took %s, want at most 1.1 of %s", took, bound)
 		}
-	})
+	}, new(tasks.Feedback).Middleware)
 }
 
 // wantIntervals fails if two requests to a host were nearer to each other than

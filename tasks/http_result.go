@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/base64"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -189,7 +188,7 @@ func saveFile(dir, name string, body io.Reader) (saved, hash string, length int6
 	if err != nil {
 		return fail(err)
 	}
-	saved, hash = name, hex.EncodeToString(sum.Sum(nil))
+	saved, hash = name, fmt.Sprintf("%x", sum.Sum(nil))
 	if info, err := root.Stat(name); strings.HasSuffix(name, "/") || err == nil && info.IsDir() {
 		saved = path.Join(name, hash)
 	}

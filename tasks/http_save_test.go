@@ -2,8 +2,8 @@ package tasks
 
 import (
 	"crypto/sha256"
-	"encoding/hex"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"maps"
@@ -29,14 +29,12 @@ func saving(t *testing.T) *HTTPHandler {
 // saved lists the files below the handler's folder, with their contents.
 func saved(t *testing.T, h *HTTPHandler) map[string]string {
 	t.Helper()
-	found := map[string]string{}
-	err := filepath.WalkDir(h.SaveDir, func(path string, entry fs.DirEntry, err error) error {
-		if err != nil || !entry.Type().IsRegular() {
-			return err
+	found, root := map[string]string{}, os.DirFS(h.SaveDir)
+	err := fs.WalkDir(root, ".", func(path string, entry fs.DirEntry, err error) error {
+		if err == nil && entry.Type().IsRegular() {
+			text, _ := fs.ReadFile(root, path)
+			found[path] = string(text)
 		}
-		text, err := os.ReadFile(path)
-		name, _ := filepath.Rel(h.SaveDir, path)
-		found[filepath.ToSlash(name)] = string(text)
 		return err
 	})
 	if err != nil {
@@ -45,10 +43,7 @@ func saved(t *testing.T, h *HTTPHandler) map[string]string {
 	return found
 }
 
-func hash(text string) string {
-	sum := sha256.Sum256([]byte(text))
-	return hex.EncodeToString(sum[:])
-}
+func hash(text string) string { return fmt.Sprintf("%x", sha256.Sum256([]byte(text))) }
 
 func TestSave(t *testing.T) {
 	const text = "a page of text"

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"strconv"
 	"sync"
 	"time"
 
@@ -185,12 +184,12 @@ func (s *scope) acquire(all []*attempt) {
 // the job's own, so that a job that waits too long ends with the limiter's reason for the wait.
 func (s *scope) waitdbJob(a *attempt) waitdb.Job {
 	j := waitdb.Job{
-		JobID: a.job, Priority: waitdb.Priority(a.rule.Priority), MaxWait: a.rule.MaxWait, Grant: s.grant,
+		JobID: a.job, Priority: waitdbPriority[a.rule.Priority], MaxWait: a.rule.MaxWait, Grant: s.grant,
 		MaxAdvance: 2 * waitdb.Advance, Fair: a.rule.FairnessKey, Weight: a.rule.FairnessWeight, New: a.isNew,
 	}
-	// Any producer can write the header of a job's own priority, so a header that is no number is ignored.
-	if p, err := strconv.Atoi(a.task.Headers()[headerPriority]); err == nil {
-		j.Priority = waitdb.Priority(p)
+	// Any producer can write the header of a job's own priority, so another text is ignored.
+	if p, ok := waitdbPriority[PriorityLevel(a.task.Headers()[headerPriority])]; ok {
+		j.Priority = p
 	}
 	if a.rule.RetryPosition != PositionBack || a.position.notStarted {
 		j.QueuedAt = a.position.queuedAt

@@ -56,11 +56,8 @@ func (c *Client) EnqueueContext(ctx context.Context, task *asynq.Task, opts ...a
 		return c.Client.EnqueueContext(ctx, task, opts...)
 	}
 	ctx, end := traceEnqueue(ctx, task)
-	headers := propagation.MapCarrier{} // the context's span, if the program has set a propagator
-	otel.GetTextMapPropagator().Inject(ctx, headers)
-	if p, ok := priorityIn(opts); ok {
-		headers[headerPriority] = formatPriority(p)
-	}
+	headers := headersIn(opts)
+	otel.GetTextMapPropagator().Inject(ctx, propagation.MapCarrier(headers)) // the context's span, if the program has set a propagator
 	if c.shards != nil {
 		var err error
 		if opts, err = c.shards.choose(ctx, task, opts); err != nil {
@@ -68,7 +65,7 @@ func (c *Client) EnqueueContext(ctx context.Context, task *asynq.Task, opts ...a
 			return nil, err
 		}
 	}
-	info, err := c.Client.EnqueueContext(context.WithValue(ctx, headersKey{}, map[string]string(headers)), task, opts...)
+	info, err := c.Client.EnqueueContext(context.WithValue(ctx, headersKey{}, headers), task, opts...)
 	if wrong := (*throttle.FieldError)(nil); errors.As(err, &wrong) {
 		err = wrong // without asynq's prefix
 	}

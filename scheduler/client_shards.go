@@ -57,7 +57,7 @@ func (c *clientShards) choose(ctx context.Context, task *asynq.Task, opts []asyn
 	if err := c.check(ctx, q); err != nil {
 		return nil, err
 	}
-	key, ok := shardKeyIn(opts)
+	key, ok := headersIn(opts)[headerShardKey]
 	if !ok {
 		key, ok = task.Headers()[headerShardKey]
 	}

@@ -87,7 +87,7 @@ func TestEnqueueAll_AllKinds(t *testing.T) {
 			}
 		}
 		tasks := asynq.NewInspectorFromRedisClient(rdb)
-		if info, err := tasks.GetTaskInfo("other", answers[9].Info.ID); err != nil || info.Headers[headerPriority] != formatPriority(PriorityHigh) {
+		if info, err := tasks.GetTaskInfo("other", answers[9].Info.ID); err != nil || info.Headers[headerPriority] != string(PriorityHigh) {
 			t.Errorf("the last: %+v, %v; want its priority", info, err)
 		}
 		for i, answer := range client.EnqueueAll(canceled(t), asynq.NewTask("job", nil), asynq.NewTask("job", nil)) {

@@ -44,7 +44,7 @@ func TestPriorityOption(t *testing.T) {
 			if info.MaxRetry != 2 {
 				t.Errorf("%s: max retry %d, want the task's own", test.name, info.MaxRetry)
 			}
-			if got := PriorityLevel(of.waitdbJob(&attempt{task: asynq.NewTaskWithHeaders("job", nil, info.Headers), rule: rule}).Priority); got != test.want {
+			if got := of.waitdbJob(&attempt{task: asynq.NewTaskWithHeaders("job", nil, info.Headers), rule: rule}).Priority; got != waitdbPriority[test.want] {
 				t.Errorf("%s: priority %v of headers %v, want %v", test.name, got, info.Headers, test.want)
 			}
 		}

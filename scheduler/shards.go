@@ -1,8 +1,6 @@
 package scheduler
 
 import (
-	"fmt"
-
 	"github.com/hibiken/asynq"
 
 	"github.com/headgate/headgate/internal/shard"
@@ -41,27 +39,7 @@ func WithShards(queues ...Shards) Option {
 
 // ShardKey returns an option that sets a job's shard key, see [Shards]. NewTask and a Client's Enqueue
 // accept it. asynq's own functions ignore it. If it is given several times, the last one applies.
-func ShardKey(key string) asynq.Option { return shardKeyOption(key) }
-
-// shardKeyOption implements asynq.Option.
-type shardKeyOption string
-
-func (k shardKeyOption) String() string         { return fmt.Sprintf("ShardKey(%q)", string(k)) }
-func (k shardKeyOption) Type() asynq.OptionType { return -1 } // none of asynq's
-func (k shardKeyOption) Value() any             { return string(k) }
-
-// headerShardKey is the task header in which NewTask stores a shard key.
-const headerShardKey = "headgate-shard-key"
-
-// shardKeyIn returns the last ShardKey among the options.
-func shardKeyIn(opts []asynq.Option) (key string, ok bool) {
-	for _, opt := range opts {
-		if own, is := opt.(shardKeyOption); is {
-			key, ok = string(own), true
-		}
-	}
-	return key, ok
-}
+func ShardKey(key string) asynq.Option { return headerOption{headerShardKey, key} }
 
 // newQueues returns the sharded queues by name, or an error if one of them is not valid.
 func newQueues(list []Shards) (shard.Queues, error) {

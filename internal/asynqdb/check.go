@@ -19,9 +19,9 @@ var ErrLayout = errors.New("this version of asynq stores its jobs in a way that 
 const CheckQueue = "headgate-check-"
 
 // Check tests whether asynq stores its jobs as this package expects. It enqueues a job in a queue of
-// its own, dequeues it, puts it back and promotes it, and compares each time with the state that
-// asynq's Inspector reports. An error that wraps ErrLayout means that the states differ, or that
-// another process removed the job. Any other error means that Check could not finish.
+// its own, puts it back and promotes it, and compares the state that asynq's Inspector reports. An
+// error that wraps ErrLayout means that the states differ, or that another process removed the job.
+// Any other error means that Check could not finish.
 func (db DB) Check(ctx context.Context) (err error) {
 	queue := CheckQueue + rand.Text()
 	client, tasks := asynq.NewClientFromRedisClient(db.Redis), asynq.NewInspectorFromRedisClient(db.Redis)

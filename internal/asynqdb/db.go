@@ -112,8 +112,7 @@ const Page = 100
 // Denied returns the IDs of denied jobs in one page of a queue's retry set, which starts at offset.
 // If before is not zero, only jobs whose retry time is earlier are returned. next is the offset of
 // the next page, or -1 after the last page. If jobs of this page leave the set, the caller must
-// reduce next by their number. A page can also have failed jobs, which Denied leaves out. Denied
-// takes two round trips.
+// reduce next by their number. Denied takes two round trips.
 func (db DB) Denied(ctx context.Context, queue string, before time.Time, offset int) (ids []string, next int, err error) {
 	by := redis.ZRangeBy{Min: "-inf", Max: "+inf", Offset: int64(offset), Count: Page}
 	if !before.IsZero() {

@@ -11,8 +11,7 @@ import (
 )
 
 // A LeaseID identifies one lease of a job, so that a repeated command cannot end the lease of
-// another worker. A lease matches if one of the fields matches it. The zero LeaseID matches any
-// lease.
+// another worker. One of the fields must match the lease. The zero LeaseID matches any lease.
 type LeaseID struct {
 	Dequeue string // the name of the Dequeue that took the job
 	Ended   int64  // Unix second at which the lease expired
@@ -45,9 +44,9 @@ func (db DB) WriteResult(ctx context.Context, queue, id, dequeue string, result 
 	return writeResultScript.Run(ctx, db.Redis, []string{Hash(queue, id), Key(queue, Lease)}, id, dequeue, result).Int64()
 }
 
-// Guards keeps asynq's scripts that end a lease, with a lease check in front. asynq sends the text
-// of a script only after a NOSCRIPT error. So the first call of each script is answered with
-// NoScript. The zero value is ready. It is safe for concurrent use.
+// Guards keeps asynq's scripts that end a lease, with a lease check in front. The first call of each
+// script is answered with NoScript, because asynq sends the text only after that error. The zero
+// value is ready. It is safe for concurrent use.
 type Guards struct{ bySHA sync.Map } // of *redis.Script, by the SHA-1 of asynq's own text
 
 // NoScript is the error of Redis for a script that it does not know.

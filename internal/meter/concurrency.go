@@ -7,8 +7,7 @@ import (
 )
 
 // Leases counts for a concurrency limit: at most n permits are held at once. Each holder has a
-// lease that ends unless the holder extends it. A lease that has ended counts as given back, so a
-// dead holder keeps its permits for at most one lease.
+// lease, which counts as given back when it ends unless the holder extends it.
 type Leases struct {
 	n, life int64 // life is how long a lease lasts
 	held    map[string]lease
@@ -35,8 +34,8 @@ func (c *Leases) others(now int64) (leases []lease, permits int64) {
 }
 
 // ReadyAt returns the time at which enough leases have ended for k permits, if no holder extends or
-// frees a lease. It is only an estimate, because holders usually do. For a k above n it returns the
-// end of the last lease, or the end of a lease that begins now if there is none.
+// frees a lease. For a k above n it returns the end of the last lease, or the end of a lease that
+// begins now if there is none.
 func (c *Leases) ReadyAt(now, k int64) int64 {
 	leases, live := c.others(now)
 	switch {
@@ -66,9 +65,8 @@ func (c *Leases) Take(now, k int64) Mark {
 // GiveBack does nothing: Resize changes the holder's own lease instead.
 func (c *Leases) GiveBack(_, _, _ int64, _ Mark) {}
 
-// Resize changes a holder's lease to k permits, at least one. A lease without permits would not
-// exist in Redis, and Extend would report that it is lost. The sum may exceed n. Then no call gets
-// a permit until enough are given back.
+// Resize changes a holder's lease to k permits, at least one, because a lease without permits would
+// not exist in Redis. The sum may exceed n. Then no call gets a permit until enough are given back.
 func (c *Leases) Resize(now int64, holder string, k int64) {
 	if l, ok := c.held[holder]; ok && l.ends > now {
 		c.held[holder] = lease{max(1, k), l.ends}

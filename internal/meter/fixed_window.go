@@ -9,9 +9,8 @@ import (
 
 // fixedWindow counts for a fixed window: n permits in each aligned period. A window opens margin
 // after its start and closes margin before its end, so that no call arrives in another window than
-// it was counted in. The count is valid while the last permit lies in the present window, even if
-// the limit has changed. After a change of the windows the count may be too high, but never too
-// low.
+// it was counted in. The count is valid while the last permit lies in the present window. After a
+// change of the windows it may be too high, but never too low.
 type fixedWindow struct {
 	limit       *Limit
 	last, count int64 // time of the last permit, and number of permits in its window
@@ -43,8 +42,7 @@ func (f *fixedWindow) closed(at int64) bool {
 }
 
 // ReadyAt returns now if k permits are free in the present window, or else the opening of the
-// window in which the k-th permit is free. A count above n ends with its window, because the
-// upstream starts to count from zero too.
+// window in which the k-th permit is free. A count above n ends with its window.
 func (f *fixedWindow) ReadyAt(now, k int64) int64 {
 	if k == 0 {
 		return now
@@ -105,8 +103,7 @@ func (f *fixedWindow) FullAt(now int64) int64 {
 }
 
 // windowStart returns the start of the window that lies `ahead` windows after the one which holds a
-// time. Windows beyond the known boundaries are assumed to have the mean length, which is enough
-// for estimates.
+// time. Windows beyond the known boundaries are assumed to have the mean length.
 func (l *Limit) windowStart(at, ahead int64) int64 {
 	period := l.PeriodUS()
 	if !l.followsCalendar() {
@@ -224,9 +221,8 @@ func following(per time.Duration, wall time.Time) time.Time {
 }
 
 // firstInstant returns the first instant at which the wall clock of a zone is at or after a
-// wall-clock time. It goes through the stretches in which the zone's offset is constant, and takes
-// the first stretch that reaches the time. time.Date does not guarantee this for times that are
-// skipped or doubled.
+// wall-clock time, which time.Date does not guarantee for times that are skipped or doubled. It goes
+// through the stretches in which the zone's offset is constant.
 func firstInstant(wall time.Time, zone *time.Location) time.Time {
 	t := wall.Add(-26 * time.Hour).In(zone) // no zone is that far from UTC
 	for {

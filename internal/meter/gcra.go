@@ -3,11 +3,10 @@ package meter
 // gcra counts for a funnel and for a token bucket by the generic cell rate algorithm (ITU-T I.371).
 // Its state is tat, the theoretical arrival time, from which on all permits are free again. Each
 // permit moves tat by the emission interval of period/n, and tat may be up to capacity intervals
-// ahead of now. The interval need not be a whole number of microseconds: rest has n-ths of a
-// microsecond, so nothing drifts. A permit costs O(1) for any rate and capacity.
+// ahead of now. rest has n-ths of a microsecond, so nothing drifts.
 //
-// If a call gives permits back, tat moves back. The meter counts the permits given back, so that
-// GiveBack knows how many permits other calls have taken since its call.
+// The meter counts the permits given back, so that GiveBack knows how many permits other calls have
+// taken since its call.
 type gcra struct {
 	n, period, capacity int64
 	tat, rest           int64

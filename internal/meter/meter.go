@@ -157,8 +157,7 @@ func Read(l *Limit, state []any) Meter {
 const Grace = int64(time.Minute / time.Microsecond)
 
 // Memory is the time for which the last change of a key's rate is stored, and for which a call can
-// give permits back. Without this bound a call could take permits at one rate and give back more
-// than it took at another rate.
+// give permits back. Later it could give back more than it took, because the rate may have changed.
 const Memory = int64(time.Hour / time.Microsecond)
 
 // Expired reports whether the meter can be dropped: it has been full for Grace, and no call can

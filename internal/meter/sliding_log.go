@@ -4,7 +4,7 @@ import "slices"
 
 // slidingLog counts for a sliding log: at most n permits in every window of one period, exactly. It
 // keeps the times of the last n permits, oldest first. k permits are free once the (n-k+1)-th
-// newest time is a whole period old, so ReadyAt is O(1) and a permit costs 8 bytes.
+// newest time is a whole period old.
 type slidingLog struct {
 	n, period int64
 	times     []int64

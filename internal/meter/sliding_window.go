@@ -9,11 +9,8 @@ const bucketsPerPeriod = 60
 // slidingWindow is the meter of a sliding window in bounded memory. It divides time into buckets of
 // width microseconds, 60 in each period. A bucket counts in full until its last microsecond has
 // left the window. So the meter never lets more than n permits through, and a permit returns up to
-// one width late.
-//
-// The usual approximation weighs the count of the previous window with its overlap. It needs only
-// two numbers, but assumes that calls are evenly spread: after a burst at the end of a window it
-// lets more than n permits through.
+// one width late. The usual approximation, which weighs the count of the previous window with its
+// overlap, lets more than n through after a burst at the end of a window.
 type slidingWindow struct {
 	n, period, width int64
 	buckets          []bucket // oldest first

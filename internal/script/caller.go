@@ -19,8 +19,8 @@ type Callers struct {
 }
 
 // A Caller sends one script at a time. For a minute, Redis stores the number of the caller's last
-// script that took permits. If the reply is lost, the client repeats the script, and Redis recognizes
-// the repeat. Callers are reused, so Redis stores about as many numbers as there are concurrent calls.
+// script that took permits, to recognize a repeat after a lost reply. Callers are reused, so Redis
+// stores about as many numbers as there are concurrent calls.
 type Caller struct {
 	Name  string
 	Calls uint64 // number of scripts that the caller has sent
@@ -55,8 +55,7 @@ func (c *Callers) When(redisUS int64, sent *Sent) time.Time {
 }
 
 // Sent is an argument of a script that counts how often the script was sent and records when it was
-// last sent. go-redis encodes the arguments each time that it sends a command. It sends a command
-// again if the reply was lost or if Redis did not have the text of the script.
+// last sent: go-redis encodes the arguments each time that it sends a command.
 type Sent struct {
 	times int64
 	last  time.Time

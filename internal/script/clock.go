@@ -10,10 +10,9 @@ import (
 const clockLife = 30 * time.Second
 
 // A clock converts times of Redis's clock to times of this process's clock. Each reply has the time
-// at which Redis ran the script, which lies between sending the script and reading the reply. The
-// reply that came back fastest gives the best estimate of the offset. By comparison with that
-// reply, a clock recognizes a reply that arrived late, or that this process read late because it
-// was stopped. A clock is safe for concurrent use.
+// at which Redis ran the script. The reply that came back fastest gives the best estimate of the
+// offset, by which a clock recognizes a reply that arrived late, or that this process read late
+// because it was stopped. A clock is safe for concurrent use.
 type clock struct {
 	mu                sync.Mutex
 	current, previous offset // the largest of the current and of the previous interval

@@ -31,13 +31,11 @@ func New(name string) *Script {
 
 // expand returns the text of a file in folder lua, with two kinds of lines replaced:
 //
-//   - "-- @include name" becomes the text of that include. An include that is visible already is
-//     not repeated. If the line is indented, the include is visible only within its block. Redis
-//     creates the functions of an include in each call that reaches it, so an include in a block
-//     costs nothing in calls that skip the block.
-//   - "-- @inner" puts the rest of the file into a function of its own. Lua resolves locals of an
-//     outer function faster than the many locals of the same function, which makes long scripts
-//     faster.
+//   - "-- @include name" becomes the text of that include, unless it is visible already. If the line
+//     is indented, the include is visible only within its block, and costs nothing in calls that
+//     skip the block.
+//   - "-- @inner" puts the rest of the file into a function of its own, which makes long scripts
+//     faster: Lua resolves locals of an outer function faster than many of the same function.
 func expand(file string, included map[string]bool) string {
 	var b strings.Builder
 	b.Grow(32 << 10) // as long as most scripts

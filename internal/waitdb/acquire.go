@@ -22,12 +22,10 @@ import (
 // Extend and Free. No later call of the same job has the same Holder.
 //
 // If a reply gets lost, go-redis repeats the call. A repeat within a minute is not charged twice.
-// After an error that wraps [throttle.ErrUnavailable] the job may or may not have a place in its
-// lane, or its permits. Call Acquire again: a job that has a place keeps it. If the lost call has
-// taken the permits, the new call takes them again.
+// After an error that wraps [throttle.ErrUnavailable] call Acquire again: a job that has a place
+// keeps it. If the lost call has taken the permits, the new call takes them again.
 //
-// The costs of needs of the same meter are added up. A job whose needs have changed joins another
-// lane. It keeps the start of its wait.
+// A job whose needs have changed joins another lane. It keeps the start of its wait.
 func (db *DB) Acquire(ctx context.Context, job Job, needs ...throttle.Need) (Decision, error) {
 	result := db.AcquireAll(ctx, AcquireRequest{job, needs})[0]
 	return result.Decision, result.Err

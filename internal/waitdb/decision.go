@@ -14,8 +14,7 @@ import (
 type Decision struct {
 	throttle.Decision
 	// Unknown reports whether the wait of a denied job cannot be estimated, because a running job
-	// must end first, or a limit must be resumed. RetryAfter is then the latest time to request
-	// again.
+	// must end first, or a limit must be resumed.
 	Unknown bool
 	// PutBack is the delay after which a denied job calls again even if it has not been granted. It
 	// exceeds RetryAfter, because an early call costs a second denial.
@@ -23,8 +22,8 @@ type Decision struct {
 	// TakenAt is a lower bound, by this process's clock, of the time at which the permits were
 	// taken. For an advance grant it is the time from which the permits are valid.
 	TakenAt time.Time
-	// WantsFeedback reports whether a limit adapts, so that the limiter must know how the job's
-	// call went even if the upstream accepted it.
+	// WantsFeedback reports whether the limiter must know how the job's call went, because a limit
+	// adapts.
 	WantsFeedback bool
 	// Late is how long the permits of a granted job were reserved before it took them. It is
 	// negative if none were reserved, because the job was not granted or arrived too late.

@@ -17,7 +17,7 @@ type Job struct {
 	throttle.JobID
 	Priority Priority
 	// MaxWait is the maximum wait, counted from the first denial. After it the outcome is Expired.
-	// A job is never expired early on the basis of an estimate. Zero means unlimited.
+	// Zero means unlimited.
 	MaxWait time.Duration
 	// New is true for the first attempt after the job was enqueued. A waiting record with the same
 	// ID then belongs to an earlier, deleted job and is removed.
@@ -27,25 +27,21 @@ type Job struct {
 	// the attempt. Zero means that there was no attempt.
 	QueuedAt time.Time
 	// WaitingSince is the start of the wait of a job that was allowed but did not start, by the
-	// limiter's clock. Set QueuedAt too. MaxWait then counts from WaitingSince. Zero means that the
-	// job does not wait.
+	// limiter's clock. MaxWait then counts from it. Zero means that there is none; else set QueuedAt.
 	WaitingSince time.Time
 	// Deadline is the time after which the job is useless, by this process's clock. Zero means
 	// none.
 	Deadline time.Time
-	// Grant is the time for which permits are reserved for the job once it is granted. It must be
-	// long enough for the job to arrive: if the job is late, it may be denied again. Zero means
-	// DefaultGrant.
+	// Grant is the time for which permits are reserved for the job once it is granted. If the job
+	// arrives later, it may be denied again. Zero means DefaultGrant.
 	Grant time.Duration
 	// MaxAdvance is how early the job may take permits of a funnel or token bucket that become
-	// valid later. It must then delay its start by the decision's BeginIn. Zero means that the job
-	// begins at once.
+	// valid later. It must then delay its start by the decision's BeginIn.
 	MaxAdvance time.Duration
 	// Fair is the fairness key, such as a tenant. While several keys of a queue wait for the same
-	// permits, each key has the same number of turns, however many jobs it has. A key with a Weight
-	// of 3 has three times as many. Jobs with different weights under one key are each counted with
-	// their own weight. Jobs without a key share one of weight 1. A key has at most 200 bytes, a
-	// weight is at most 1000, and 0 means 1.
+	// permits, each has the same number of turns, and a key with a Weight of 3 three times as many.
+	// Jobs without a key share one of weight 1. A key has at most 200 bytes, a weight is at most
+	// 1000, and 0 means 1.
 	Fair   string
 	Weight int
 }

@@ -10,8 +10,8 @@ import (
 // Position describes the place of a waiting job for display. Estimates consider the jobs that wait
 // now, not jobs enqueued later.
 type Position struct {
-	// Granted means that permits are reserved for the job and it is being moved to its worker. It
-	// is no longer in its lane: Rank is 1, and Total counts the remaining jobs.
+	// Granted means that permits are reserved for the job. It is no longer in its lane: Rank is 1,
+	// and Total counts the remaining jobs.
 	Granted bool
 	// Rank in its lane counts from 1; Total is the lane's length.
 	Rank, Total int
@@ -20,21 +20,19 @@ type Position struct {
 	// Since is when it was denied first, by Redis's clock, and WaitedFor how long ago that was.
 	Since     time.Time
 	WaitedFor time.Duration
-	// StartsAt is the estimated start by Redis's clock, StartsIn the time until then. Both mean
-	// nothing if Known and AtLeast are false: the end of a running job or of a pause is unknown.
+	// StartsAt is the estimated start by Redis's clock, StartsIn the time until then. They mean
+	// nothing unless Known or AtLeast: the end of a running job or of a pause may be unknown.
 	StartsAt time.Time
 	StartsIn time.Duration
 	Known    bool
-	// Estimated is true unless a forecast has simulated all turns up to the start. See
-	// [throttle.Decision] for what the estimate ignores.
+	// Estimated is true unless a forecast has simulated all turns up to the start.
 	Estimated bool
-	// AtLeast means that StartsAt and StartsIn are lower bounds (Known is false).
-	AtLeast bool
+	AtLeast   bool // StartsAt and StartsIn are lower bounds; Known is false
 }
 
 // PutBack returns the delay after which asynq should run the job if its promotion is lost: slightly
-// more than the estimated wait, and at least the time waited so far (up to a minute). If the wait
-// is unknown, it is the time waited so far, between a minute and an hour.
+// more than the estimated wait, and at least the time waited so far, up to a minute. If the wait is
+// unknown, it is the time waited so far, from a minute to an hour.
 func (p Position) PutBack() time.Duration {
 	if p.Known {
 		return max(p.StartsIn+p.StartsIn/10+5*time.Second, min(p.WaitedFor, time.Minute))

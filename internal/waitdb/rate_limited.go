@@ -27,12 +27,9 @@ const maxBlock = 100 * 365 * 24 * time.Hour
 
 // RateLimited puts a job that was rate limited by the upstream back at the head of its lane, and
 // blocks the meters of the rate limit for all jobs until the upstream may be called again. Several
-// rate-limited jobs keep the order in which they were allowed. The outcome is Denied, or Expired if
-// the job may not wait any longer. MaxWait counts from this call. The permits stay taken, because
-// the upstream has most likely counted the call.
-//
-// Several 429 responses to calls that ran at the same time count once for the backoff. Repeating
-// RateLimited is safe.
+// rate-limited jobs keep the order in which they were allowed, and count once for the backoff if
+// their calls ran at the same time. The outcome is Denied, or Expired if the job may not wait any
+// longer. MaxWait counts from this call. The permits stay taken. Repeating RateLimited is safe.
 func (db *DB) RateLimited(ctx context.Context, job Job, limit RateLimit, needs ...throttle.Need) (Decision, error) {
 	needs, err := throttle.Normalize(needs...)
 	if err != nil {
@@ -69,10 +66,9 @@ func (db *DB) RateLimited(ctx context.Context, job Job, limit RateLimit, needs .
 // with 503 Service Unavailable.
 const Overload time.Duration = -1
 
-// Accepted records that the upstream accepted a call, which the limiter allowed at the time at. The
-// meters of the call then have no consecutive rate limits any more, and meters that adapt use the
-// latency. With Overload, meters that adapt slow down as after a rate limit instead, but are not
-// blocked. The costs of the needs do not matter.
+// Accepted records that the upstream accepted a call, which the limiter allowed at the time at.
+// That ends a row of rate limits, and meters that adapt use the latency. With Overload, they slow
+// down as after a rate limit instead, but are not blocked. The costs of the needs do not matter.
 func (db *DB) Accepted(ctx context.Context, at time.Time, latency time.Duration, needs ...throttle.Need) error {
 	us := max(0, latency).Microseconds()
 	if latency == Overload {

@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
+	"crypto/x509/pkix"
 	"encoding/pem"
 	"errors"
 	"math/big"
@@ -36,6 +37,7 @@ func selfSigned(number int64, certFile, keyFile string) ([]byte, error) {
 		return nil, err
 	}
 	template := &x509.Certificate{
+		Subject:      pkix.Name{CommonName: filepath.Base(certFile)}, // OpenSSL finds an authority by its name
 		SerialNumber: big.NewInt(number), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
 		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, DNSNames: []string{"localhost"},
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},

@@ -154,31 +154,31 @@ func TestShardKey_OneShardForAllProducers(t *testing.T) {
 		return string(task.Payload()), nil
 	}
 	want := shard.Of("crawl", "example.com", 4).Name()
-	task := func(opts ...asynq.Option) *asynq.Task {
-		return NewTask("job", []byte("example.com"), append(opts, asynq.Queue("crawl"))...)
-	}
-	plain, keyed := NewClient(rdb, crawl), NewClient(rdb, byHost)
-	for name, enqueue := range map[string]func() (*asynq.TaskInfo, error){
-		"option of Enqueue": func() (*asynq.TaskInfo, error) { return plain.Enqueue(task(), ShardKey("example.com")) },
-		"option of NewTask": func() (*asynq.TaskInfo, error) { return plain.Enqueue(task(ShardKey("example.com"))) },
-		"last option":       func() (*asynq.TaskInfo, error) { return plain.Enqueue(task(ShardKey("x")), ShardKey("example.com")) },
-		"KeyOf":             func() (*asynq.TaskInfo, error) { return keyed.Enqueue(task()) },
-		"from a shard":      func() (*asynq.TaskInfo, error) { return keyed.Enqueue(task(), asynq.Queue("crawl.3")) },
-		"later":             func() (*asynq.TaskInfo, error) { return keyed.Enqueue(task(), asynq.ProcessIn(time.Hour)) },
-		"in a group":        func() (*asynq.TaskInfo, error) { return keyed.Enqueue(task(), asynq.Group("g")) },
-		"all": func() (*asynq.TaskInfo, error) {
-			r := plain.EnqueueAll(t.Context(), task(ShardKey("example.com")))[0]
-			return r.Info, r.Err
-		},
+	plain, keyed, tasks := NewClient(rdb, crawl), NewClient(rdb, byHost), asynq.NewInspectorFromRedisClient(rdb)
+	key := ShardKey("example.com")
+	for name, row := range map[string]struct {
+		client    *Client
+		own, opts []asynq.Option // of the task, and of Enqueue
+	}{
+		"option of Enqueue": {plain, nil, []asynq.Option{key}},
+		"option of NewTask": {plain, []asynq.Option{key}, nil},
+		"last option":       {plain, []asynq.Option{ShardKey("x")}, []asynq.Option{key}},
+		"KeyOf":             {keyed, nil, nil},
+		"from a shard":      {keyed, nil, []asynq.Option{asynq.Queue("crawl.3")}},
+		"later":             {keyed, nil, []asynq.Option{asynq.ProcessIn(time.Hour)}},
+		"in a group":        {keyed, nil, []asynq.Option{asynq.Group("g")}},
 	} {
-		info, err := enqueue()
+		task := NewTask("job", []byte("example.com"), append(row.own, asynq.Queue("crawl"))...)
+		info, err := row.client.Enqueue(task, row.opts...)
+		if err == nil {
+			_, err = tasks.GetTaskInfo(want, info.ID)
+		}
 		if err != nil || info.Queue != want {
 			t.Errorf("%s: %+v, %v; want queue %s", name, info, err, want)
-			continue
 		}
-		if _, err := asynq.NewInspectorFromRedisClient(rdb).GetTaskInfo(want, info.ID); err != nil {
-			t.Errorf("%s: %v", name, err)
-		}
+	}
+	if r := plain.EnqueueAll(t.Context(), NewTask("job", nil, asynq.Queue("crawl"), key))[0]; r.Err != nil || r.Info.Queue != want {
+		t.Errorf("all: %+v, %v; want queue %s", r.Info, r.Err, want)
 	}
 	if _, err := keyed.Enqueue(NewTask("job", nil, asynq.Queue("crawl"))); err == nil || !strings.Contains(err.Error(), "no host") {
 		t.Errorf("without a key: %v", err)
@@ -201,7 +201,7 @@ func TestShardKey_OneShardForAllProducers(t *testing.T) {
 	if info, err := plain.Enqueue(NewTask("job", nil)); err != nil || info.Queue != "default" {
 		t.Errorf("without shards: %+v, %v", info, err)
 	}
-	names, _ := asynq.NewInspectorFromRedisClient(rdb).Queues()
+	names, _ := tasks.Queues()
 	if slices.Contains(names, "crawl") {
 		t.Errorf("queues %v: want shards alone", names)
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/internal/testutil/limittest"
 	"github.com/headgate/headgate/internal/testutil/redistest"
 	"github.com/headgate/headgate/internal/testutil/turnstest"
 	"github.com/headgate/headgate/throttle"
@@ -142,13 +143,9 @@ func newSim(t *testing.T, seed uint64) *sim {
 	return w
 }
 
-var kinds = []throttle.Kind{
-	throttle.Funnel, throttle.TokenBucket, throttle.FixedWindow, throttle.SlidingLog, throttle.SlidingWindow, throttle.Concurrency,
-}
-
 // limit draws a limit of any kind. None is so slow that the world would not end.
 func (w *sim) limit(name string) throttle.Limit {
-	l := throttle.Limit{Name: name, Kind: kinds[w.rand.IntN(len(kinds))]}
+	l := throttle.Limit{Name: name, Kind: limittest.Kinds[w.rand.IntN(len(limittest.Kinds))]}
 	switch l.Kind {
 	case throttle.Concurrency:
 		l.Capacity, l.Lease = between(w.rand, 1, 4), 10*time.Second

@@ -1,12 +1,16 @@
 package scheduler
 
 import (
+	"context"
 	"errors"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/internal/testutil/redistest"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -39,6 +43,28 @@ func TestUnique_EndsInTime(t *testing.T) {
 			st.wantJob(id, asynq.TaskStateRetry, "boom")
 			time.Sleep(3 * time.Second)
 			locked("6 s after its grant", false)
+		})
+	}
+}
+
+// TestCheckPromote_FlushedMeanwhile: if Redis is flushed before any call of the check, that is no
+// sign of another asynq layout.
+func TestCheckPromote_FlushedMeanwhile(t *testing.T) {
+	for flushed := range 12 {
+		synctest.Test(t, func(t *testing.T) {
+			m, rdb := redistest.Mini(t)
+			calls := 0
+			rdb.AddHook(before(func(context.Context, ...redis.Cmder) error {
+				if calls++; calls == flushed {
+					m.FlushAll()
+				}
+				return nil
+			}))
+			s := newServer(t, rdb, nil, asynq.Config{})
+			s.canPromote.Store(true)
+			if s.checkPromote(t.Context()); !s.canPromote.Load() || calls < 10 {
+				t.Errorf("flushed before call %d of %d: jobs are not promoted any more", flushed, calls)
+			}
 		})
 	}
 }

@@ -81,25 +81,16 @@ type CrawlResult struct {
 	//   - "missing": a 4xx, or a redirect without a valid Location
 	//   - "seen": the crawl has fetched the URL, or another job fetches it
 	//   - "over": a newer crawl of the same name has started
-	Outcome string `json:"outcome"`
-	// Reason explains the outcome.
-	Reason string `json:"reason,omitempty"`
-	// Status is the status of the response, or 0 if the page was not requested.
-	Status int `json:"status,omitempty"`
-	// Type is the Content-Type.
-	Type string `json:"type,omitempty"`
-	// Length is the number of bytes that were read.
-	Length int `json:"length,omitempty"`
-	// Truncated reports that the page is longer than MaxPage.
-	Truncated bool `json:"truncated,omitempty"`
-	// Links is the number of URLs that the page leads to.
-	Links int `json:"links,omitempty"`
-	// New is the number of jobs that this job enqueued.
-	New int `json:"new,omitempty"`
-	// Omitted is the number of links beyond the maximum of the page or of the crawl.
-	Omitted int `json:"omitted,omitempty"`
-	// Saved is the file with the body, below the handler's SaveDir.
-	Saved string `json:"saved,omitempty"`
+	Outcome   string `json:"outcome"`
+	Reason    string `json:"reason,omitempty"`    // explains the outcome
+	Status    int    `json:"status,omitempty"`    // 0 if the page was not requested
+	Type      string `json:"type,omitempty"`      // Content-Type
+	Length    int    `json:"length,omitempty"`    // number of bytes that were read
+	Truncated bool   `json:"truncated,omitempty"` // the page is longer than MaxPage
+	Links     int    `json:"links,omitempty"`     // number of URLs that the page leads to
+	New       int    `json:"new,omitempty"`       // number of jobs that this job enqueued
+	Omitted   int    `json:"omitted,omitempty"`   // number of links beyond the maximum of page or crawl
+	Saved     string `json:"saved,omitempty"`     // file with the body, below the handler's SaveDir
 }
 
 // crawlJob is one run of a job, in one goroutine.

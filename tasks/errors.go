@@ -46,12 +46,9 @@ func Class(err error) string {
 // CommandError is the error of a command that failed. The job is retried.
 type CommandError struct {
 	Command string // the name in ExecHandler.Commands
-	// Code is the exit code, or -1 if the command was killed.
-	Code int
-	// Reason is "exit code 3", "signal: killed", a timeout or the like.
-	Reason string
-	// Stderr is the end of the command's error output, up to 1,000 bytes.
-	Stderr string
+	Code    int    // the exit code, or -1 if the command was killed
+	Reason  string // such as "exit code 3", "signal: killed", or a timeout
+	Stderr  string // the end of the command's error output, up to 1,000 bytes
 }
 
 // Error implements error.
@@ -66,12 +63,9 @@ func (e *CommandError) Error() string {
 // NetworkError is the error of a call without a complete response. The upstream may have executed
 // the call. The job is retried.
 type NetworkError struct {
-	// URL is the called URL, with references instead of secrets.
-	URL string
-	// Status is the status of a response whose body is incomplete, or 0 without a response.
-	Status int
-	// Err is the cause, without secrets. It wraps context.DeadlineExceeded if the call timed out.
-	Err error
+	URL    string // with references instead of secrets
+	Status int    // of a response whose body is incomplete, or 0 without a response
+	Err    error  // the cause, without secrets; it wraps context.DeadlineExceeded after a timeout
 }
 
 // Error implements error.
@@ -139,15 +133,13 @@ func malformed(err error) error {
 // asynq.SkipRetry if the same call would get the same response: see HTTPHandler.
 type StatusError struct {
 	Status int
-	// Expect lists the expected statuses. Empty means any 2xx.
-	Expect []int
+	Expect []int // the expected statuses; empty means any 2xx
 	// RetryAfter is the wait that the upstream asked for, by Retry-After or an exhausted quota: at
 	// most a year, or 0.
 	RetryAfter time.Duration
 	// Until is the end of the time in which the upstream accepts no calls: see ReadUpstream.
 	Until time.Time
-	// URL is the URL of the response, after redirects and without secrets.
-	URL string
+	URL   string // without secrets
 	// Redirect says where a redirect leads, and why it was not followed.
 	Redirect error
 

@@ -29,25 +29,16 @@ const maxDrain = 256 << 10
 // HTTPResult is the result of an http:request task, in JSON. asynq keeps it as long as the task: see
 // asynq.Retention. Secrets in the response are replaced with their references, except in a saved body.
 type HTTPResult struct {
-	Status int `json:"status"`
-	// URL is the URL of the response, if redirects led to it.
-	URL string `json:"url,omitempty"`
-	// Headers are the headers of HTTPRequest.KeepHeaders.
-	Headers http.Header `json:"headers,omitempty"`
-	// Body is the body up to HTTPRequest.MaxBody. It is empty if the body was saved.
-	Body string `json:"body"`
-	// Base64 reports that the body is not UTF-8, and that Body is its base64.
-	Base64 bool `json:"base64,omitempty"`
-	// Truncated reports that Body is incomplete.
-	Truncated bool `json:"truncated"`
-	// Length is the length of the whole body in bytes, or -1 if it is unknown.
-	Length int64 `json:"length"`
-	// Saved is the path of the saved body below the worker's SaveDir.
-	Saved string `json:"saved,omitempty"`
-	// SHA256 is the hash of the saved body in hexadecimal digits.
-	SHA256 string `json:"sha256,omitempty"`
-	// DurationMS is the time from the call to the end of the body in milliseconds, including saving.
-	DurationMS int64 `json:"duration_ms"`
+	Status     int         `json:"status"`
+	URL        string      `json:"url,omitempty"`     // of the response, if redirects led to it
+	Headers    http.Header `json:"headers,omitempty"` // those of HTTPRequest.KeepHeaders
+	Body       string      `json:"body"`              // up to HTTPRequest.MaxBody; empty if it was saved
+	Base64     bool        `json:"base64,omitempty"`  // Body is the base64 of a body that is not UTF-8
+	Truncated  bool        `json:"truncated"`         // Body is incomplete
+	Length     int64       `json:"length"`            // of the whole body in bytes, or -1 if it is unknown
+	Saved      string      `json:"saved,omitempty"`   // path of the saved body below the worker's SaveDir
+	SHA256     string      `json:"sha256,omitempty"`  // of the saved body, in hexadecimal digits
+	DurationMS int64       `json:"duration_ms"`       // from the call to the end of the body, saved or not
 }
 
 // read reads the response into a result and closes it. If the body is incomplete, it returns both

@@ -14,15 +14,12 @@ const (
 // Robots is the state of an origin's robots.txt, which all crawls of a scope share. An origin is a
 // scheme, host and port. The zero value means that nothing is known.
 type Robots struct {
-	// Known reports whether the file was fetched within a day.
-	Known bool `redis:"known"`
-	// Text is the beginning of the file. It is empty if there is no file.
-	Text []byte `redis:"text"`
+	Known bool   `redis:"known"` // the file was fetched within a day
+	Text  []byte `redis:"text"`  // beginning of the file, empty if there is no file
 	// Next is the URL to request the file from, after Hops redirects. Empty means the origin's own.
-	Next string `redis:"next"`
-	Hops int    `redis:"hops"`
-	// FailingSince is the time of the first of the failed requests in ms, or 0.
-	FailingSince int64 `redis:"failing"`
+	Next         string `redis:"next"`
+	Hops         int    `redis:"hops"`
+	FailingSince int64  `redis:"failing"` // time of the first of the failed requests in ms, or 0
 }
 
 // Robots returns the state of an origin's robots.txt.

@@ -22,13 +22,10 @@ const maxTag = 2 << 20
 type Page struct {
 	// Links are canonical URLs in the page's order, without duplicates and nofollow links. They
 	// are empty if the page itself is nofollow.
-	Links []string
-	// NoIndex reports that the page asks not to be saved. Its links may be followed.
-	NoIndex bool
-	// Omitted is the number of references beyond MaxLinks.
-	Omitted int
-	// Truncated reports that the parsing stopped at a tag or a script of more than 2 MiB.
-	Truncated bool
+	Links     []string
+	NoIndex   bool // the page asks not to be saved; its links may be followed
+	Omitted   int  // number of references beyond MaxLinks
+	Truncated bool // the parsing stopped at a tag or a script of more than 2 MiB
 }
 
 // FromPage parses a page that was fetched from the URL. The agent is the crawler's product token:

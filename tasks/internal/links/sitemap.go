@@ -25,11 +25,9 @@ const (
 
 // Sitemap holds the canonical URLs of a sitemap, in its order and with duplicates.
 type Sitemap struct {
-	Pages []string
-	// Sitemaps are the entries of a sitemap index.
-	Sitemaps []string
-	// Truncated reports that the sitemap has more than MaxSitemapEntries. The others are left out.
-	Truncated bool
+	Pages     []string
+	Sitemaps  []string // the entries of a sitemap index
+	Truncated bool     // there are more than MaxSitemapEntries; the others are left out
 }
 
 // ReadSitemap reads a sitemap that was fetched from the URL: XML, an RSS or Atom feed, or plain text

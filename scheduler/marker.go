@@ -132,9 +132,11 @@ func (b *markerWaiter) setBack() {
 	queues := b.marked
 	b.marked, b.isFetching = nil, false
 	b.mu.Unlock()
-	for _, queue := range queues {
-		setMarker(context.Background(), b.rdb, markerKey(queue))
-	}
+	go func() { // because a fetched job is about to start
+		for _, queue := range queues {
+			setMarker(context.Background(), b.rdb, markerKey(queue))
+		}
+	}()
 }
 
 // afterError pauses after a failed fetch, because asynq fetches again at once. The pause doubles with

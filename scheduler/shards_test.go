@@ -1,12 +1,14 @@
 package scheduler
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -111,6 +113,42 @@ func TestShards_LimitsHoldInSum(t *testing.T) {
 		if took := time.Since(began); took > 40*time.Second { // 20 s if all hosts were spread evenly
 			t.Errorf("the jobs took %s", took)
 		}
+	})
+}
+
+// TestShards_TakeTurns: long jobs of one shard do not take all slots.
+func TestShards_TakeTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, rdb := redistest.Mini(t)
+		client := NewClient(rdb, crawl)
+		for i := range 40 * crawl.Count {
+			if _, err := client.Enqueue(NewTask("job", []byte("x"), asynq.Queue("crawl"), ShardKey(fmt.Sprint(i)))); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var mu sync.Mutex
+		running := map[string]int{}
+		s := crawlSettings(shardBatch * crawl.Count)
+		s.rule = always(Rule{})
+		s.handle = func(ctx context.Context, _ *asynq.Task) error {
+			queue, _ := asynq.GetQueueName(ctx)
+			mu.Lock()
+			running[queue]++
+			mu.Unlock()
+			time.Sleep(time.Minute)
+			return nil
+		}
+		start(t, rdb, s)
+		time.Sleep(10 * time.Second)
+		mu.Lock()
+		after := maps.Clone(running)
+		mu.Unlock()
+		for _, part := range shard.All("crawl", crawl.Count) {
+			if n := after[part.Name()]; n == 0 || n > 2*shardBatch {
+				t.Errorf("%d jobs of %s run, of all %v", n, part.Name(), after)
+			}
+		}
+		time.Sleep(time.Hour) // the handlers end
 	})
 }
 

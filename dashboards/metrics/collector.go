@@ -7,9 +7,9 @@
 //
 //	registry.MustRegister(metrics.New(server, rdb, metrics.Options{}))
 //
-// A scrape costs a few round trips to Redis, one more for each hundred meters that it exports, and
-// three for each queue. The cost does not grow with the number of jobs or keys. A scrape that cannot read everything from Redis
-// reports headgate_scope_up 0 and what it could read; missing series are not zeros.
+// A scrape costs a few round trips to Redis, one for each hundred meters, and three for each queue,
+// however many jobs and keys there are. A scrape that cannot read everything reports
+// headgate_scope_up 0 and what it could read; missing series are not zeros.
 package metrics
 
 import (
@@ -38,12 +38,8 @@ type Options struct {
 }
 
 const (
-	// readTimeout bounds all reads of a scrape from a Redis that answers. asynq's Inspector takes
-	// no context, so its current call may take as long as the Redis client allows.
-	readTimeout = 2 * time.Second
-	// healthTimeout bounds the health check before these reads, so that a scrape is quick while
-	// Redis is away.
-	healthTimeout = 400 * time.Millisecond
+	readTimeout   = 2 * time.Second        // for all reads of a scrape; asynq's Inspector takes no context
+	healthTimeout = 400 * time.Millisecond // for the check before, so that a scrape is quick while Redis is away
 )
 
 // collector reads everything at scrape time: it keeps no values and runs no goroutine.

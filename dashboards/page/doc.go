@@ -5,20 +5,18 @@
 //	…
 //	http.Handle("/headgate/", http.StripPrefix("/headgate", p))
 //
-// It needs nothing but Redis. The server renders all pages, and they work without JavaScript. The script
-// loads the page again every two seconds and updates the parts that differ. Each process reads for its
-// own viewers, at most once a second, and nothing without a viewer. Limits and waiting jobs are at most
-// some seconds old; charts show 15 minutes. Times are Redis's, in the browser's zone. If Redis is down,
-// the page shows the last data with its age.
+// It needs nothing but Redis, and works without JavaScript; the script updates it every two seconds.
+// Each process reads for its own viewers, at most once a second, and nothing without a viewer. Charts
+// show 15 minutes. Times are Redis's, in the browser's zone. If Redis is down, the page shows the last
+// data with its age.
 //
 // # Access
 //
 // Programs send the token in "Authorization: Bearer TOKEN". A browser opens the page once with
 // ?token=TOKEN and gets a cookie for twelve hours. Wrong guesses are neither counted nor slowed down:
 // use a long token, put the page behind a proxy that signs people in, or set Options.Authenticate.
-// Without any of these, the page answers only browsers on the same machine. Behind a proxy, give the page
-// a token. The page may have any path prefix, because links are relative. The proxy or
-// http.StripPrefix must remove the prefix.
+// Without any of these, the page answers only browsers on the same machine. Behind a proxy, give it a
+// token. Links are relative, so any path prefix will do; the proxy or http.StripPrefix removes it.
 //
 // # Security
 //

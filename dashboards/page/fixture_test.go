@@ -2,8 +2,10 @@ package page_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http/httptest"
 	"sync"
 	"testing"
@@ -137,4 +139,11 @@ func realFixture(t *testing.T) *fixture { return newFixture(t, redistest.Real(t)
 func miniFixture(t *testing.T) *fixture {
 	_, rdb := redistest.Mini(t)
 	return newFixture(t, rdb)
+}
+
+// offline returns a client of a Redis that is down.
+func offline() redis.UniversalClient {
+	return redis.NewClient(&redis.Options{MaxRetries: -1, Dialer: func(context.Context, string, string) (net.Conn, error) {
+		return nil, errors.New("offline")
+	}})
 }

@@ -279,9 +279,9 @@ func ParseCursor(text string) Cursor {
 	return Cursor{queue: parts[2], set: parts[1], page: page}
 }
 
-// List returns the jobs of a filter, queue by queue and set by set. Archived and completed jobs start
-// with the newest, other jobs with the next to run. List keeps one page of jobs in memory. It may
-// miss jobs that move during the iteration, or return them twice. It stops after the first error.
+// List returns the jobs of a filter, queue by queue and set by set: archived and completed jobs from
+// the newest on, others from the next to run. It may miss jobs that move meanwhile, or return them
+// twice. It stops after the first error.
 func (q *Queues) List(ctx context.Context, f Filter) iter.Seq2[Job, error] {
 	return func(yield func(Job, error) bool) {
 		for p, err := range q.pages(ctx, f, Cursor{}, pageSize) {

@@ -15,18 +15,14 @@ import (
 type Limit struct {
 	throttle.Limit
 	stats.LimitDemand
-	// KeyExpr is the expression of the key, such as host(payload.url); empty if there is none or it is
-	// unknown.
-	KeyExpr string
+	KeyExpr string // expression of the key, such as host(payload.url), if it is known
 	// Keyed reports whether the limit has keys. If the expression is unknown, Keyed is guessed from
 	// the waiting jobs and the blocks.
-	Keyed bool
-	// HasShortWait reports whether jobs wait, but none of them for 3 s or more.
-	HasShortWait bool
+	Keyed        bool
+	HasShortWait bool               // jobs wait, but none of them for 3 s or more
 	Blocks       []throttle.Blocked // ordered by their ends
-	// DefaultMeter is the meter of the empty key. It is the only meter of a limit without keys. Its
-	// rate and capacity are those of every key without an override. It is zero if the limit was
-	// deleted.
+	// DefaultMeter is the meter of the empty key, the only one of a limit without keys. Its rate and
+	// capacity are those of every key without an override. It is zero if the limit was deleted.
 	DefaultMeter waitdb.Meter
 	// Meters are the meters of TopKeys, or DefaultMeter for a limit without keys. For a limit with
 	// keys, Meters is empty if no job needs a key.
@@ -36,13 +32,11 @@ type Limit struct {
 	// NextIn is the time until the next permit of any of Meters. It is an estimate unless NextKnown.
 	NextIn    time.Duration
 	NextKnown bool
-	// ETA is the time at which the last waiting or pending job that needs the limit would run.
-	ETA forecast.Estimate
+	ETA       forecast.Estimate // of the last waiting or pending job that needs the limit
 	// IsBottleneck reports whether this limit delays some lane more than the lane's other limits do.
 	IsBottleneck bool
 	State        State
-	// Fill is the share of the limit in use, from 0 to 1: the mean over Meters.
-	Fill float64
+	Fill         float64 // share of the limit in use, from 0 to 1: the mean over Meters
 }
 
 // State is a limit's state in a word or two.

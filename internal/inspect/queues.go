@@ -26,13 +26,8 @@ type Queues struct {
 	DB        asynqdb.DB // reads the data that the Inspector does not return
 	Limiter   *waitdb.DB
 
-	// Rules are the rules that Forecast uses for pending jobs. Without them it uses the last backlog
-	// sample.
-	Rules Rules
-
-	// Sharded are the queues with shards.
-	Sharded shard.Queues
-
+	Rules   Rules        // of pending jobs; without them Forecast uses the last backlog sample
+	Sharded shard.Queues // the queues with shards
 	// KeyOf returns the expression of a limit's key, or the empty text if the limit has no keys. It
 	// may be nil.
 	KeyOf func(limit string) (expr string, known bool)

@@ -26,17 +26,14 @@ type Status struct {
 	Workers []stats.Process `json:"workers"`
 	// Waiting is the number of waiting and granted jobs, Pending the number of pending jobs in the
 	// forecasts, WithoutRule the number of those whose rule is unknown.
-	Waiting     int `json:"-"`
-	Pending     int `json:"-"`
-	WithoutRule int `json:"pending_not_counted,omitempty"`
-	// ETA is the time at which the last waiting or pending job would run.
-	ETA forecast.Estimate `json:"-"`
-	// HasDispatcher reports whether each scope with waiting jobs has a dispatcher.
-	HasDispatcher bool `json:"-"`
-	// Demand is the demand of waiting jobs by limit, the key with the highest demand first.
-	Demand    map[string][]waitdb.Demand `json:"-"`
-	Forecasts []*forecast.Forecast       `json:"-"` // of all scopes
-	keyETAs   map[throttle.Need]forecast.Estimate
+	Waiting       int                        `json:"-"`
+	Pending       int                        `json:"-"`
+	WithoutRule   int                        `json:"pending_not_counted,omitempty"`
+	ETA           forecast.Estimate          `json:"-"` // of the last waiting or pending job
+	HasDispatcher bool                       `json:"-"` // each scope with waiting jobs has one
+	Demand        map[string][]waitdb.Demand `json:"-"` // by limit, the key with the highest demand first
+	Forecasts     []*forecast.Forecast       `json:"-"` // of all scopes
+	keyETAs       map[throttle.Need]forecast.Estimate
 }
 
 // QueueStatus is the state of an asynq queue, or the sum over the shards of one. Granted jobs count as
@@ -240,7 +237,11 @@ func (r *statusReader) readScope(ctx context.Context, in *Queues) (join func(), 
 			}
 			l := r.limits[name]
 			l.parts, l.scopes = append(l.parts, limit), append(l.scopes, in)
-			l.addDemand(demand[limit.Name])
+			d := demand[limit.Name]
+			l.Waiting, l.Total = l.Waiting+d.Waiting, l.Total+d.Total
+			if l.Since.IsZero() || !d.Since.IsZero() && d.Since.Before(l.Since) {
+				l.Since = d.Since
+			}
 			l.Permits += rate(recent[limit.Name].Permits)
 			l.Allowed += rate(recent[limit.Name].Allowed)
 			l.Denied += rate(recent[limit.Name].Denied)
@@ -259,15 +260,6 @@ func (q *Queues) shown(limit string, byShard bool) string {
 		return limit + " in " + q.part.Name()
 	}
 	return limit
-}
-
-// addDemand adds the demand in another scope. The keys follow.
-func (l *limitReader) addDemand(d stats.LimitDemand) {
-	l.Waiting += d.Waiting
-	l.Total += d.Total
-	if l.Since.IsZero() || !d.Since.IsZero() && d.Since.Before(l.Since) {
-		l.Since = d.Since
-	}
 }
 
 func (r *statusReader) joinDemand() {

@@ -24,13 +24,12 @@ import (
 )
 
 const (
-	// The process that is the dispatcher samples the backlog every sampleInterval. The pause after a
-	// sample is at least sampleRest times as long as taking the sample.
+	// The dispatcher samples the backlog every sampleInterval, but rests sampleRest times as long as
+	// a sample takes.
 	sampleInterval = 5 * time.Second
 	sampleRest     = 50
 	sampleLifetime = time.Minute
-	// maxTopKeys is the length of LimitDemand.TopKeys.
-	maxTopKeys = 10
+	maxTopKeys     = 10 // of LimitDemand
 	// Of a queue with more than pendingSample jobs, ReadPending reads pendingSample jobs, in pages of
 	// pendingPage jobs that are spread evenly over the queue.
 	pendingSample = 200
@@ -51,16 +50,11 @@ type BacklogSample struct {
 
 // LimitDemand is the demand for one limit.
 type LimitDemand struct {
-	// Waiting is the number of permits that jobs wait for at this limit. Total also counts jobs
-	// that wait for another limit first.
-	Waiting int `json:"waiting"`
-	Total   int `json:"total"`
-	// KeyCount is the number of keys that jobs need.
-	KeyCount int `json:"key_count"`
-	// TopKeys are the keys with the highest demand.
-	TopKeys []string `json:"top_keys"`
-	// Since is the time at which the oldest waiting job began to wait here; zero if unknown.
-	Since time.Time `json:"since,omitzero"`
+	Waiting  int       `json:"waiting"`        // permits that jobs wait for at this limit
+	Total    int       `json:"total"`          // also of jobs that wait for another limit first
+	KeyCount int       `json:"key_count"`      // keys that jobs need
+	TopKeys  []string  `json:"top_keys"`       // those with the highest demand
+	Since    time.Time `json:"since,omitzero"` // when the oldest job began to wait here; zero if unknown
 }
 
 // WaitedFor returns the time for which the oldest job has waited at the limit.
@@ -73,13 +67,10 @@ func (d LimitDemand) WaitedFor(now time.Time) time.Duration {
 
 // Pending describes the pending jobs that have not requested permits yet.
 type Pending struct {
-	Groups []PendingGroup `json:"groups,omitempty"`
-	// Queues is the number of pending jobs in each queue.
-	Queues map[string]int `json:"queues,omitempty"`
-	// Estimated reports whether Groups come from a sample of a queue.
-	Estimated bool `json:"estimated,omitempty"`
-	// WithoutRule is the number of jobs that are in no group, because their rule is unknown.
-	WithoutRule int `json:"without_rule,omitempty"`
+	Groups      []PendingGroup `json:"groups,omitempty"`
+	Queues      map[string]int `json:"queues,omitempty"`       // jobs by queue
+	Estimated   bool           `json:"estimated,omitempty"`    // Groups come from a sample of a queue
+	WithoutRule int            `json:"without_rule,omitempty"` // jobs in no group, because their rule is unknown
 }
 
 // PendingGroup is a number of pending jobs with the same requirements.
@@ -100,10 +91,9 @@ type Requirements struct {
 // are unknown. It must return when the context ends.
 type RuleFunc func(ctx context.Context, job throttle.JobID, task *asynq.Task) (r Requirements, known bool)
 
-// ReadDemand returns the demand for each meter, the highest first, and for each limit. A job that
-// needs several limits counts as waiting at those of its meters that are bottlenecks in the
-// forecast. It also counts at meters of keys with lanes, because there can be too many keys for the
-// forecast. Without a dispatcher, it counts at all of its limits.
+// ReadDemand returns the demand for each meter, the highest first, and for each limit. A job counts as
+// waiting at those of its meters that are bottlenecks in the forecast, and at keys with lanes, of
+// which there can be too many for the forecast. Without a dispatcher, it counts at all its limits.
 func ReadDemand(ctx context.Context, limiter *waitdb.DB, f *forecast.Forecast, hasDispatcher bool) ([]waitdb.Demand, map[string]LimitDemand, error) {
 	meters, err := limiter.Demands(ctx)
 	if err != nil {
@@ -188,8 +178,7 @@ func ReadBacklogSample(ctx context.Context, rdb redis.UniversalClient, scope str
 }
 
 // Forecast returns the limiter's forecast with the pending jobs of queues, an asynq Redis. It adds
-// the mean durations of jobs and the pauses of queues to the options. The page, the commands and the
-// metrics all use this forecast.
+// the mean durations of jobs and the pauses of queues to the options.
 func Forecast(ctx context.Context, limiter *waitdb.DB, queues redis.UniversalClient, pending Pending, opts forecast.Options) (*forecast.Forecast, error) {
 	pending.addTo(&opts)
 	rdb, prefix := limiter.Scope()
@@ -217,9 +206,8 @@ func Forecast(ctx context.Context, limiter *waitdb.DB, queues redis.UniversalCli
 	return f, nil
 }
 
-// ReadPending reads or samples the pending jobs of an asynq Redis. A rule describes the jobs of the
-// served queues; a nil rule describes none. ReadPending takes three round trips for each queue,
-// however many jobs the queue has.
+// ReadPending reads or samples the pending jobs of an asynq Redis, in three round trips for each queue.
+// The rule describes the jobs of the served queues; nil describes none.
 func ReadPending(ctx context.Context, rdb redis.UniversalClient, limiter *waitdb.DB, served []string, rule RuleFunc) (Pending, error) {
 	db := asynqdb.New(rdb)
 	sizes, err := pendingCounts(ctx, db)

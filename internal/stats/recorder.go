@@ -1,6 +1,5 @@
-// Package stats records what the processes of a scope do. Each process that runs jobs has a
-// Recorder. It counts, and once a second writes a summary of that second to a stream in Redis, which
-// goes back 16 minutes.
+// Package stats records what the processes of a scope do. Each has a Recorder, which counts, and once
+// a second writes a summary to a stream in Redis. The stream goes back 16 minutes.
 package stats
 
 import (
@@ -44,31 +43,20 @@ type Recorder struct {
 	tasks  map[Task]*TaskCounts
 	unsent *Summary // of the time since the last one
 
-	// Lateness is the time between the moment at which the permits of a waiting job became free and
-	// the moment at which the job took them.
-	Lateness *Histogram
-	// Wait is the time from the first denial of a job until it took its permits.
-	Wait *Histogram
-	// Denials is the number of denials of each allowed job.
-	Denials *Histogram
-	// Ungranted is the number of jobs that had been denied, and then took permits that the dispatcher
-	// had not reserved for them.
-	Ungranted atomic.Int64
-	// LimiterCalls are the durations of calls to the limiter.
-	LimiterCalls    *Histogram
+	Lateness        *Histogram // time for which the permits of a waiting job were free before it took them
+	Wait            *Histogram // time from the first denial of a job until it took its permits
+	Denials         *Histogram // number of denials of each allowed job
+	LimiterCalls    *Histogram // durations of calls to the limiter
 	LimiterFailures atomic.Int64
-	// Rounds are the durations of the dispatcher's rounds in this process.
-	Rounds *Histogram
-	// IsLeader reports whether this process is the dispatcher of its scope.
-	IsLeader        atomic.Bool
+	Rounds          *Histogram   // durations of the dispatcher's rounds in this process
+	Ungranted       atomic.Int64 // denied jobs that took permits which were not reserved for them
+	IsLeader        atomic.Bool  // this process is the dispatcher of its scope
 	PollingFallback atomic.Bool
-	// FailedWrites is the number of failed writes to Redis.
-	FailedWrites atomic.Int64
+	FailedWrites    atomic.Int64 // to Redis
 }
 
-// RecordersOf returns the Recorders of a *scheduler.Server: one for the scope of its limiter, and one
-// for each shard of its queues. The scheduler sets it, because a method
-// would export a type of this internal package.
+// RecordersOf returns the Recorders of a *scheduler.Server: first that of its limiter's scope, then one
+// for each shard. The scheduler sets it, because a method would export an internal type.
 var RecordersOf func(server any) []*Recorder
 
 // New returns a Recorder that writes to a scope. prefix is the prefix of the scope's keys, as in
@@ -151,8 +139,7 @@ func (r *Recorder) CountReturned(n throttle.Need, permits int) {
 	}
 }
 
-// CountRateLimited counts a call that the upstream rate limited, once for each limit of the keys
-// that were blocked for it.
+// CountRateLimited counts a rate-limited call, once for each limit of the blocked keys.
 func (r *Recorder) CountRateLimited(blocked []throttle.Need) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -247,15 +234,12 @@ func counts[K comparable, C any](all map[K]*C, name, other K, create func(K) *C)
 
 // LimitCounts are the counts of a limit since the process started.
 type LimitCounts struct {
-	Limit     string
-	Decisions [int(throttle.Expired) + 1]int64 // by throttle.Outcome
-	Permits   int64
-	// Unkeyed is the number of permits that were taken without a key.
-	Unkeyed int64
-	// Returned is the number of Unkeyed permits that were given back.
-	Returned int64
-	// RateLimited is the number of calls that had their permits and were rate limited upstream.
-	RateLimited int64
+	Limit       string
+	Decisions   [int(throttle.Expired) + 1]int64 // by throttle.Outcome
+	Permits     int64
+	Unkeyed     int64 // permits taken without a key
+	Returned    int64 // Unkeyed permits that were given back
+	RateLimited int64 // calls that were rate limited upstream
 	RetryAfter  *Histogram
 }
 

@@ -22,19 +22,14 @@ var (
 )
 
 const (
-	// callTimeout bounds a call to Redis, so that a slow Redis does not delay a shutdown.
-	callTimeout   = 2 * time.Second
-	writeInterval = time.Second
-	// streamLength is the largest age of a summary in the stream.
-	streamLength = 16 * time.Minute
-
-	aliveInterval = 10 * time.Second
-	lostAfter     = 3 * aliveInterval
-	// lostRetention is the time for which a lost process is listed.
-	lostRetention = time.Hour
-	maxProcesses  = 1000
-	// durationWindow is the time over which MeanDurations takes the mean.
-	durationWindow = 5 * time.Minute
+	callTimeout    = 2 * time.Second // a slow Redis must not delay a shutdown
+	writeInterval  = time.Second
+	streamLength   = 16 * time.Minute // largest age of a summary
+	aliveInterval  = 10 * time.Second
+	lostAfter      = 3 * aliveInterval
+	lostRetention  = time.Hour // a lost process is listed for so long
+	maxProcesses   = 1000
+	durationWindow = 5 * time.Minute // of MeanDurations
 )
 
 // Summary counts the decisions and the ends of attempts of one process in about a second. It leaves

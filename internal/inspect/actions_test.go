@@ -13,7 +13,6 @@ import (
 	"github.com/headgate/headgate/internal/inspect"
 	"github.com/headgate/headgate/internal/testutil/redistest"
 	"github.com/headgate/headgate/internal/waitdb"
-	"github.com/headgate/headgate/scheduler"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -25,25 +24,13 @@ func TestActions_GrantedJob(t *testing.T) {
 			const jobs = 20
 			_, rdb := redistest.Mini(t)
 			quiet := slog.New(slog.DiscardHandler)
-			rules := scheduler.Rules{
-				Limits: []throttle.Limit{{Name: "api", Kind: throttle.Funnel, Rate: throttle.PerSecond(2)}},
-				RuleFor: func(context.Context, *asynq.Task) (scheduler.Rule, error) {
-					return scheduler.Rule{Needs: []throttle.Need{{Limit: "api"}}}, nil
-				},
-			}
-			server, err := scheduler.NewServer(rdb, rules, asynq.Config{Concurrency: 5, LogLevel: asynq.FatalLevel}, scheduler.WithLogger(quiet))
-			must(t, err)
 			ran := map[string]int{}
-			must(t, server.Start(asynq.HandlerFunc(func(ctx context.Context, _ *asynq.Task) error {
+			start(t, rdb, 5, func(ctx context.Context, _ *asynq.Task) error {
 				id, _ := asynq.GetTaskID(ctx)
 				ran[id]++
 				return nil
-			})))
-			defer server.Shutdown()
-			for i := range jobs {
-				_, err := scheduler.NewClient(rdb).Enqueue(asynq.NewTask("mail", nil), asynq.TaskID(fmt.Sprint(i)))
-				must(t, err)
-			}
+			}, throttle.Limit{Name: "api", Kind: throttle.Funnel, Rate: throttle.PerSecond(2)})
+			enqueue(t, rdb, jobs)
 			time.Sleep(3 * time.Second)
 			q := inspect.New(waitdb.New(throttle.New(rdb, throttle.Options{Logger: quiet})))
 			must(t, q.Inspector.PauseQueue("default"))

@@ -14,6 +14,7 @@ import (
 
 	"github.com/hibiken/asynq"
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/dashboards/metrics"
 	"github.com/headgate/headgate/dashboards/page"
@@ -33,28 +34,12 @@ func TestForecast_Consistent(t *testing.T) {
 		_, rdb := redistest.Mini(t)
 		ctx, quiet := t.Context(), slog.New(slog.DiscardHandler)
 		var last time.Time
-		rules := scheduler.Rules{
-			Limits: []throttle.Limit{
-				{Name: "hour", Kind: throttle.FixedWindow, Rate: throttle.PerHour(100)},
-				{Name: "second", Kind: throttle.Funnel, Rate: throttle.PerSecond(10)},
-			},
-			RuleFor: func(context.Context, *asynq.Task) (scheduler.Rule, error) {
-				return scheduler.Rule{Needs: []throttle.Need{{Limit: "hour"}, {Limit: "second"}}}, nil
-			},
-		}
 		limiter := waitdb.New(throttle.New(rdb, throttle.Options{Logger: quiet}))
-		server, err := scheduler.NewServer(rdb, rules, asynq.Config{Concurrency: 10, LogLevel: asynq.FatalLevel}, scheduler.WithLogger(quiet))
-		must(t, err)
-		must(t, server.Start(asynq.HandlerFunc(func(context.Context, *asynq.Task) error {
+		server := start(t, rdb, 10, func(context.Context, *asynq.Task) error {
 			last = time.Now()
 			return nil
-		})))
-		defer server.Shutdown()
-		client := scheduler.NewClient(rdb)
-		for i := range 250 {
-			_, err := client.Enqueue(asynq.NewTask("mail", nil), asynq.TaskID(fmt.Sprint(i)))
-			must(t, err)
-		}
+		}, throttle.Limit{Name: "hour", Kind: throttle.FixedWindow, Rate: throttle.PerHour(100)}, throttle.Limit{Name: "second", Kind: throttle.Funnel, Rate: throttle.PerSecond(10)})
+		enqueue(t, rdb, 250)
 		time.Sleep(7 * time.Second) // there is a sample each 5 s
 
 		q := inspect.New(limiter)
@@ -101,6 +86,33 @@ func TestForecast_Consistent(t *testing.T) {
 			t.Errorf("the last ran at %s, and was to run at %s", last, ends)
 		}
 	})
+}
+
+// start runs a server whose jobs need a permit of each of the limits.
+func start(t *testing.T, rdb redis.UniversalClient, concurrency int, handle asynq.HandlerFunc, limits ...throttle.Limit) *scheduler.Server {
+	t.Helper()
+	var needs []throttle.Need
+	for _, l := range limits {
+		needs = append(needs, throttle.Need{Limit: l.Name})
+	}
+	rules := scheduler.Rules{Limits: limits, RuleFor: func(context.Context, *asynq.Task) (scheduler.Rule, error) {
+		return scheduler.Rule{Needs: needs}, nil
+	}}
+	server, err := scheduler.NewServer(rdb, rules, asynq.Config{Concurrency: concurrency, LogLevel: asynq.FatalLevel, ShutdownTimeout: time.Second},
+		scheduler.WithLogger(slog.New(slog.DiscardHandler)))
+	must(t, err)
+	must(t, server.Start(handle))
+	t.Cleanup(server.Shutdown)
+	return server
+}
+
+// enqueue adds jobs with the IDs 0, 1, 2 and so on.
+func enqueue(t *testing.T, rdb redis.UniversalClient, jobs int) {
+	t.Helper()
+	for i := range jobs {
+		_, err := scheduler.NewClient(rdb).Enqueue(asynq.NewTask("mail", []byte(fmt.Sprint(i))), asynq.TaskID(fmt.Sprint(i)))
+		must(t, err)
+	}
 }
 
 func must(t *testing.T, err error) {
@@ -164,20 +176,11 @@ func lastRuns(t *testing.T, c prometheus.Collector) map[string]time.Duration {
 func TestMeanDurations(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, rdb := redistest.Mini(t)
-		server, err := scheduler.NewServer(rdb, scheduler.Rules{RuleFor: func(context.Context, *asynq.Task) (scheduler.Rule, error) {
-			return scheduler.Rule{}, nil
-		}}, asynq.Config{Concurrency: 20, LogLevel: asynq.FatalLevel},
-			scheduler.WithLogger(slog.New(slog.DiscardHandler)))
-		must(t, err)
-		must(t, server.Start(asynq.HandlerFunc(func(context.Context, *asynq.Task) error {
+		start(t, rdb, 20, func(context.Context, *asynq.Task) error {
 			time.Sleep(7 * time.Second)
 			return nil
-		})))
-		defer server.Shutdown()
-		for range 60 {
-			_, err := scheduler.NewClient(rdb).Enqueue(asynq.NewTask("mail", nil))
-			must(t, err)
-		}
+		})
+		enqueue(t, rdb, 60)
 		time.Sleep(40 * time.Second)
 		runs, err := stats.MeanDurations(t.Context(), rdb, "default")
 		must(t, err)

@@ -2,11 +2,9 @@ package inspect_test
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/hibiken/asynq"
 
@@ -24,31 +22,18 @@ func TestDelete_WhileWorkersRun(t *testing.T) {
 	rdb := redistest.Real(t)
 	ctx, quiet := t.Context(), slog.New(slog.DiscardHandler)
 	limiter := waitdb.New(throttle.New(rdb, throttle.Options{Logger: quiet}))
-	rules := scheduler.Rules{
-		Limits: []throttle.Limit{{Name: "api", Kind: throttle.TokenBucket, Rate: throttle.PerSecond(200), Capacity: 10}},
-		RuleFor: func(context.Context, *asynq.Task) (scheduler.Rule, error) {
-			return scheduler.Rule{Needs: []throttle.Need{{Limit: "api"}}}, nil
-		},
-	}
-	server, err := scheduler.NewServer(rdb, rules, asynq.Config{Concurrency: 5, LogLevel: asynq.FatalLevel, ShutdownTimeout: time.Second}, scheduler.WithLogger(quiet))
-	must(t, err)
 	var mu sync.Mutex
 	ran := map[string]int{}
 	came := make(chan string, 2*jobs)
-	must(t, server.Start(asynq.HandlerFunc(func(ctx context.Context, _ *asynq.Task) error {
+	start(t, rdb, 5, func(ctx context.Context, _ *asynq.Task) error {
 		id, _ := asynq.GetTaskID(ctx)
 		mu.Lock()
 		defer mu.Unlock()
 		ran[id]++
 		came <- id
 		return nil
-	})))
-	defer server.Shutdown()
-	client := scheduler.NewClient(rdb)
-	for i := range jobs {
-		_, err := client.Enqueue(asynq.NewTask("mail", nil), asynq.TaskID(fmt.Sprint(i)))
-		must(t, err)
-	}
+	}, throttle.Limit{Name: "api", Kind: throttle.TokenBucket, Rate: throttle.PerSecond(200), Capacity: 10})
+	enqueue(t, rdb, jobs)
 	for range 50 {
 		<-came
 	}
@@ -64,7 +49,7 @@ func TestDelete_WhileWorkersRun(t *testing.T) {
 			break
 		}
 	}
-	_, err = client.Enqueue(asynq.NewTask("mail", nil), asynq.TaskID("after"))
+	_, err := scheduler.NewClient(rdb).Enqueue(asynq.NewTask("mail", nil), asynq.TaskID("after"))
 	must(t, err)
 	for id := range came {
 		if id == "after" {

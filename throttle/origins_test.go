@@ -2,6 +2,7 @@ package throttle_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -120,4 +121,129 @@ func meterKeys(t *testing.T, rdb redis.UniversalClient, pattern string) []string
 	keys, err := rdb.Keys(t.Context(), pattern).Result()
 	must(t, err)
 	return keys
+}
+
+func TestLimit_Margin(t *testing.T) {
+	onEvery(t, func(t *testing.T, s *stage) {
+		for name, kind := range map[string]throttle.Kind{"log": throttle.SlidingLog, "funnel": throttle.Funnel} {
+			define(t, s, throttle.Limit{Name: name, Kind: kind, Rate: throttle.PerSecond(1), Margin: 100 * time.Millisecond})
+			expect(t, name, outcomes(t, s, name, 2), []throttle.Outcome{allowed, denied})
+			expect(t, name+" retry", ask(t, s, name, 1).RetryAfter, 1100*time.Millisecond)
+		}
+		define(t, s, throttle.Limit{Name: "fixed", Kind: throttle.FixedWindow, Rate: throttle.PerSecond(1), Margin: 200 * time.Millisecond})
+		d := ask(t, s, "fixed", 1) // 123 ms into its window
+		expect(t, "not open yet", [3]any{d.Outcome, d.RetryAfter, d.Remaining}, [3]any{denied, 76544 * time.Microsecond, 0})
+		s.wait(d.RetryAfter)
+		expect(t, "open", ask(t, s, "fixed", 1).Outcome, allowed)
+		expect(t, "the next one opens late, too", ask(t, s, "fixed", 1).RetryAfter, time.Second)
+	})
+}
+
+// TestFixedWindow_Calendar checks 2 permits per calendar period, across the clock changes of a
+// zone, and far beyond the boundaries that Redis got at first.
+func TestFixedWindow_Calendar(t *testing.T) {
+	const zone = "America/New_York"
+	for _, tt := range []struct {
+		name      string
+		rate      throttle.Rate
+		now, next string
+	}{
+		{"hour", throttle.PerHour(2), "2026-11-20T12:30:00-05:00", "2026-11-20T13:00:00-05:00"},
+		{"hour gone through twice", throttle.PerHour(2), "2026-11-01T01:10:00-04:00", "2026-11-01T02:00:00-05:00"},
+		{"day of 25 hours", throttle.PerDay(2), "2026-11-01T00:00:00-04:00", "2026-11-02T00:00:00-05:00"},
+		{"day of 23 hours", throttle.PerDay(2), "2027-03-14T00:00:00-05:00", "2027-03-15T00:00:00-04:00"},
+		{"week", throttle.Rate{N: 2, Per: throttle.Week}, "2027-03-14T23:59:59-04:00", "2027-03-15T00:00:00-04:00"},
+		{"month", throttle.Rate{N: 2, Per: throttle.Month}, "2031-02-01T00:00:00-05:00", "2031-03-01T00:00:00-05:00"},
+		{"long before", throttle.PerDay(2), "1999-12-31T23:00:00-05:00", "2000-01-01T00:00:00-05:00"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			onEvery(t, func(t *testing.T, s *stage) {
+				define(t, s, throttle.Limit{Name: "c", Kind: throttle.FixedWindow, Rate: tt.rate, Zone: zone})
+				now, next := instant(t, tt.now), instant(t, tt.next)
+				s.wait(now.Sub(s.now))
+				expect(t, "the window", outcomes(t, s, "c", 3), []throttle.Outcome{allowed, allowed, denied})
+				d := ask(t, s, "c", 1)
+				expect(t, "retry", d.RetryAfter, next.Sub(now))
+				expect(t, "reset", d.ResetAfter, next.Sub(now))
+				s.wait(d.RetryAfter - time.Microsecond)
+				expect(t, "before the boundary", outcomes(t, s, "c", 1), []throttle.Outcome{denied})
+				s.wait(time.Microsecond)
+				expect(t, "after it", outcomes(t, s, "c", 3), []throttle.Outcome{allowed, allowed, denied})
+			})
+		})
+	}
+}
+
+func instant(t *testing.T, text string) time.Time {
+	t.Helper()
+	at, err := time.Parse(time.RFC3339, text)
+	must(t, err)
+	return at
+}
+
+// TestThrottle: the known answers that the tests of throttled and redis-cell
+// publish, burst 5 and one per second.
+func TestThrottle(t *testing.T) {
+	onEvery(t, func(t *testing.T, s *stage) {
+		for i, tt := range []struct {
+			ms, quantity, remaining int
+			reset, retry            float64
+			limited                 bool
+		}{
+			{0, 6, 5, 0, -1, true},
+			{0, 1, 4, 1, -1, false},
+			{0, 1, 3, 2, -1, false},
+			{0, 1, 2, 3, -1, false},
+			{0, 1, 1, 4, -1, false},
+			{0, 1, 0, 5, -1, false},
+			{0, 1, 0, 5, 1, true},
+			{3000, 1, 2, 3, -1, false},
+			{3100, 1, 1, 3.9, -1, false},
+			{4000, 1, 1, 4, -1, false},
+			{8000, 1, 4, 1, -1, false},
+			{9500, 1, 4, 1, -1, false},
+			{9500, 0, 4, 1, -1, false},
+			{9500, 2, 2, 3, -1, false},
+			{9500, 5, 2, 3, 3, true},
+			{15000, 6, 5, 0, -1, true},
+		} {
+			s.wait(noon.Add(time.Duration(tt.ms) * time.Millisecond).Sub(s.now))
+			got, err := s.Throttle(t.Context(), "k", 4, 1, time.Second, tt.quantity)
+			must(t, err)
+			want := throttle.Decision{
+				Outcome: allowed, Key: "k", Cost: tt.quantity, Capacity: 5, Remaining: tt.remaining,
+				ResetAfter: time.Duration(tt.reset * float64(time.Second)), At: s.now,
+			}
+			switch {
+			case tt.quantity > 5:
+				want.Outcome = impossible
+			case tt.limited:
+				want.Outcome, want.RetryAfter = denied, time.Duration(tt.retry*float64(time.Second))
+			}
+			expect(t, fmt.Sprintf("call %d", i), got, want)
+		}
+	})
+}
+
+// TestThrottle_ChangedNumbers checks that permits in use become available by the numbers of the
+// last call, also if that call was denied or only read the meter.
+func TestThrottle_ChangedNumbers(t *testing.T) {
+	for name, quantity := range map[string]int{"a denial": 1, "a look": 0, "never": 99} {
+		t.Run(name, func(t *testing.T) {
+			onEvery(t, func(t *testing.T, s *stage) {
+				throttled := func(period time.Duration, quantity int) throttle.Decision {
+					t.Helper()
+					c, err := s.Throttle(t.Context(), "k", 9, 10, period, quantity)
+					must(t, err)
+					return c
+				}
+				expect(t, "takes all", throttled(time.Minute, 10).OK(), true)
+				throttled(time.Hour, quantity)
+				s.wait(7 * time.Second)
+				expect(t, "at other numbers", throttled(time.Hour, 1).RetryAfter, 353*time.Second)
+				s.wait(353 * time.Second)
+				expect(t, "after that", throttled(time.Hour, 1).OK(), true)
+			})
+		})
+	}
 }

@@ -1,8 +1,10 @@
 package script
 
 import (
+	"io/fs"
 	"os"
 	"path"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -182,5 +184,119 @@ func TestIncludes_Used(t *testing.T) {
 	}
 	if len(includeFiles(t)) != len(includes) {
 		t.Error("two includes have one name")
+	}
+}
+
+// expanded returns the text of a script that Redis receives.
+func expanded(command string) string { return expand(command+".lua", map[string]bool{}) }
+
+// folder is where the scripts are.
+const folder = "../../lua/"
+
+// commandFiles and includeFiles are the files in folder, without their ending.
+func commandFiles(t *testing.T) []string {
+	return slices.DeleteFunc(paths(t, "*/*.lua"), func(path string) bool { return strings.HasPrefix(path, "include/") })
+}
+
+func includeFiles(t *testing.T) []string {
+	return append(paths(t, "include/*.lua"), paths(t, "*/include/*.lua")...)
+}
+
+func allFiles(t *testing.T) []string { return append(commandFiles(t), includeFiles(t)...) }
+
+func paths(t *testing.T, pattern string) []string {
+	t.Helper()
+	found, err := filepath.Glob(folder + pattern)
+	if err != nil || len(found) == 0 {
+		t.Fatalf("%s: %v, %v", pattern, found, err)
+	}
+	for i, path := range found {
+		found[i] = strings.TrimPrefix(strings.TrimSuffix(path, ".lua"), folder)
+	}
+	return found
+}
+
+var newScript = regexp.MustCompile(`script\.New\("([^"]+)"\)`)
+
+// TestFiles_Run: exactly one package runs each script.
+func TestFiles_Run(t *testing.T) {
+	runs := map[string]string{} // by script
+	err := filepath.WalkDir("../..", func(path string, _ fs.DirEntry, err error) error {
+		if err != nil || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") || strings.Contains(path, "/bench/") {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		for _, match := range newScript.FindAllSubmatch(text, -1) {
+			if other := runs[string(match[1])]; other != "" {
+				t.Errorf("%s runs %s.lua, as %s does", path, match[1], other)
+			}
+			runs[string(match[1])] = path
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := commandFiles(t)
+	for _, name := range files {
+		if runs[name] == "" {
+			t.Errorf("no package runs %s.lua", name)
+		}
+	}
+	for name, path := range runs {
+		if !slices.Contains(files, name) {
+			t.Errorf("%s: there is no %s.lua", path, name)
+		}
+	}
+}
+
+// TestKeys_Listed: the table in docs/design.md lists the keys that scripts and Go use, and no other,
+// with the types of keyTypes.
+func TestKeys_Listed(t *testing.T) {
+	listed, used := map[string]bool{}, map[string]bool{}
+	find := func(into map[string]bool, pattern, text string) {
+		for _, match := range regexp.MustCompile(pattern).FindAllStringSubmatch(text, -1) {
+			into[match[1]] = true
+		}
+	}
+	text, err := os.ReadFile("../../docs/design.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	find(listed, "`hg:\\{scope\\}:(\\w+)", string(text))
+	for _, row := range regexp.MustCompile("(?m)^\\| `hg:\\{scope\\}:(\\w+:?).*?` \\| ([\\w ]+) \\|").FindAllStringSubmatch(string(text), -1) {
+		if want := typeOf(row[1]); want != row[2] && row[1] != "m:" && row[2] != "channel" {
+			t.Errorf("docs/design.md: %s is a %s, want %s", row[1], row[2], want)
+		}
+	}
+	for _, name := range commandFiles(t) {
+		find(used, `hg\('(\w+)'`, expanded(name))
+	}
+	for _, folder := range []string{"throttle", "internal/waitdb", "internal/stats", "internal/frontier", "scheduler/cron"} {
+		files, err := filepath.Glob("../../" + folder + "/*.go")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !strings.HasSuffix(file, "_test.go") {
+				find(used, `(?:[pP]refix(?:\(\w+\))?\s*\+\s*|\.key\(|\.lock\(ctx, )"(\w+)`, string(text))
+			}
+		}
+	}
+	if diff := cmp.Diff(listed, used); diff != "" {
+		t.Errorf("keys in docs/design.md (-) and in the code (+):\n%s", diff)
+	}
+}
+
+// TestCode_KeyNames: only include/scope.lua builds names of keys.
+func TestCode_KeyNames(t *testing.T) {
+	for _, name := range allFiles(t) {
+		if name != "include/scope" && regexp.MustCompile(`\bP\b`).MatchString(read(t, name+".lua").code) {
+			t.Errorf("%s makes a key of its own: use hg()", name)
+		}
 	}
 }

@@ -22,21 +22,15 @@ import (
 )
 
 const (
-	// robotsMinHold and robotsMaxHold are the pauses after the first and after the last failed request
-	// for a robots.txt.
-	robotsMinHold, robotsMaxHold = 30 * time.Second, time.Hour
-	// robotsMaxWait is the time for which pages wait if requests for a robots.txt fail.
-	robotsMaxWait = 12 * time.Hour
-	// maxPutBack is the longest pause of a job that waits for another job's request.
-	maxPutBack = time.Second
+	robotsMinHold = 30 * time.Second // the pause after the first failed request for a robots.txt
+	robotsMaxHold = time.Hour        // the longest such pause
+	robotsMaxWait = 12 * time.Hour   // the time for which pages wait while requests fail
+	maxPutBack    = time.Second      // the longest pause of a job that waits for another job's request
 )
 
 // robotsFile returns the robots.txt of the page's origin. If it is not known, the job requests it under
-// its permit, and the error puts the job back for another permit, so each request has its own permit.
-// It also returns a new file that disallows the page.
-//
-// One job requests the file. Other jobs are put back for at most a second, and each such run costs
-// a permit. If the request fails, all jobs wait until the next request: see failRobots.
+// its permit, and unless the file disallows the page, the error puts the job back for another permit.
+// Other jobs are put back for at most a second meanwhile, and each such run costs a permit.
 func (j *crawlJob) robotsFile(ctx context.Context) (*robots.File, error) {
 	of := origin(j.page.URL)
 	known, err := j.frontier.Robots(ctx, of)
@@ -94,9 +88,8 @@ func (j *crawlJob) fetchRobots(ctx context.Context, of string, known frontier.Ro
 }
 
 // failRobots handles a failed request for a robots.txt. No job makes another request for 30 s, which
-// about doubles with each further failure, up to an hour, or until the time that the origin names. The
-// error puts the job back for that time. A failure that the origin did not cause does not count: a
-// canceled job, or an address that is not allowed.
+// about doubles with each further failure, up to an hour, or until the time that the origin names. A
+// canceled job and an address that is not allowed are no failures of the origin.
 func (j *crawlJob) failRobots(ctx context.Context, of string, known frontier.Robots, why error) (frontier.Robots, error) {
 	if errors.Is(ctx.Err(), context.Canceled) || errors.Is(why, asynq.SkipRetry) {
 		return known, why
@@ -125,8 +118,8 @@ func await(failed frontier.Robots, wait time.Duration, why error) error {
 }
 
 // pace enforces the Crawl-delay of the page's host across all workers. If the last delay is not
-// over, the error puts the job back until its end. Otherwise a new delay begins. Until the end of
-// the delay, pace blocks limits whose key is the host, so that other jobs of the host wait.
+// over, the error puts the job back until its end. Otherwise a new delay begins. Limits whose key is
+// the host are blocked for the delay, so that other jobs of the host wait.
 func (j *crawlJob) pace(ctx context.Context, file *robots.File) error {
 	delay, host := file.CrawlDelay, canonical.HostOf(j.page.URL)
 	if delay == 0 {

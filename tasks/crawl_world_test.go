@@ -196,15 +196,6 @@ func (c *crawling) wait() frontier.Progress {
 	return p
 }
 
-// hosts are how many requests were made to each.
-func (c *crawling) hosts() map[string]int {
-	hosts := map[string]int{}
-	for url, n := range c.web.requests() {
-		hosts[canonical.HostOf(url)] += n
-	}
-	return hosts
-}
-
 // result is that of a job that is done.
 func (c *crawling) result(id string) string {
 	c.t.Helper()

@@ -82,9 +82,8 @@ func (h *HTTPHandler) allows(a netip.Addr) bool {
 	return isPublic(a) || anyContains(h.AllowPrivate, a)
 }
 
-// checkAddress returns an error if a URL has an address instead of a name, and the handler may not
-// call the address. It checks nothing if the handler has a Proxy or a Transport. When the handler
-// connects, control checks the address that a name resolves to, or the address of the proxy.
+// checkAddress returns an error if a URL has an address that the handler may not call. It checks no
+// names, and nothing if the handler has a Proxy or a Transport.
 func (h *HTTPHandler) checkAddress(text string) error {
 	u, err := url.Parse(text)
 	if err != nil || h.Proxy != nil || h.Transport != nil {

@@ -128,8 +128,8 @@ func withTimeout(ctx context.Context, timeout time.Duration) (context.Context, c
 	return context.WithTimeoutCause(ctx, timeout, fmt.Errorf("no complete response within %s: %w", duration.Exact(timeout), context.DeadlineExceeded))
 }
 
-// exchange makes one request and reports its latency and an exhausted quota. Feedback reports any
-// other status from 400. The error hides the secrets. If there was no connection, it is a notCalled.
+// exchange makes one request and reports its latency and an exhausted quota. Feedback reports a status
+// from 400. The error hides the secrets. If there was no connection, it is a notCalled.
 func (h *HTTPHandler) exchange(ctx context.Context, call HTTPRequest) (*openResponse, error) {
 	withSecrets, hidden, err := h.resolveSecrets(call)
 	if err != nil {

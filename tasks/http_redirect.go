@@ -64,8 +64,7 @@ func (h *HTTPHandler) next(resp *openResponse) (*HTTPRequest, error) {
 func redirects(status int) bool { return slices.Contains([]int{301, 302, 303, 307, 308}, status) }
 
 // locate resolves a Location for a payload: an absolute URL without a fragment, with references in
-// place of the call's secrets. References that the server wrote into the Location are escaped,
-// because they are untrusted.
+// place of the call's secrets. References that the server wrote are untrusted, and are escaped.
 func (resp *openResponse) locate(location string) (string, error) {
 	u, err := resp.Request.URL.Parse(location)
 	if err != nil {

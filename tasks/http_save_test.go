@@ -62,15 +62,12 @@ func TestSave(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			h := saving(t)
-			if tt.save == "there" {
-				if err := os.Mkdir(filepath.Join(h.SaveDir, "there"), 0o700); err != nil {
-					t.Fatal(err)
-				}
-			}
+			err := os.Mkdir(filepath.Join(h.SaveDir, "there"), 0o700)
 			if tt.save == "old" {
-				if err := os.WriteFile(filepath.Join(h.SaveDir, "old"), []byte("an old text that is longer"), 0o600); err != nil {
-					t.Fatal(err)
-				}
+				err = os.WriteFile(filepath.Join(h.SaveDir, "old"), []byte("an old text that is longer"), 0o600)
+			}
+			if err != nil {
+				t.Fatal(err)
 			}
 			got, err := h.fetch(t, HTTPRequest{URL: url, Save: tt.save})
 			if err != nil {

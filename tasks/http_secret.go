@@ -20,11 +20,11 @@ import (
 // references in results, errors and the payload of a redirect, but not if the upstream returns them
 // in another form, such as base64.
 
-// reference matches ${env:NAME} and ${file:PATH}. The name must not contain braces.
-var reference = regexp.MustCompile(`\$\{((?:env|file):[^{}]+)\}`)
-
-// referenceStart matches the beginning of a reference. An incomplete reference is an error.
-var referenceStart = regexp.MustCompile(`\$\{(?:env|file):`)
+// reference matches ${env:NAME} and ${file:PATH}, and referenceStart its beginning.
+var (
+	reference      = regexp.MustCompile(`\$\{((?:env|file):[^{}]+)\}`)
+	referenceStart = regexp.MustCompile(`\$\{(?:env|file):`)
+)
 
 // minSecret is the minimum length of a secret. A shorter secret may occur in other text, which would
 // be hidden.
@@ -54,9 +54,14 @@ func escapeURL(value string) string {
 // lookup returns the value of env:NAME or file:PATH. Its errors never contain the value.
 func lookup(name string) (string, error) {
 	kind, where, _ := strings.Cut(name, ":")
+	if kind == "file" && (!filepath.IsAbs(where) || filepath.Clean(where) != where) { // .. could leave an allowed folder
+		return "", fmt.Errorf("secret %s: want the absolute path of a file", name)
+	}
 	value, err := os.Getenv(where), error(nil)
 	if kind == "file" {
-		value, err = readSecret(where)
+		var text []byte
+		text, err = os.ReadFile(where)
+		value = strings.TrimRight(string(text), "\r\n")
 	}
 	switch {
 	case err != nil:
@@ -82,16 +87,6 @@ func Secret(text string) (string, error) {
 
 // IsReference reports whether a text is one reference to a secret and nothing else.
 func IsReference(text string) bool { return text != "" && reference.FindString(text) == text }
-
-// readSecret returns the text of a file without the final newline. The path must be clean, because ..
-// could lead out of an allowed folder.
-func readSecret(name string) (string, error) {
-	if !filepath.IsAbs(name) || filepath.Clean(name) != name {
-		return "", errors.New("want the absolute path of a file")
-	}
-	text, err := os.ReadFile(name)
-	return strings.TrimRight(string(text), "\r\n"), err
-}
 
 // sort puts the longest secret first, because a shorter secret can be its beginning.
 func (s secrets) sort() {

@@ -5,19 +5,14 @@ import (
 	"testing"
 )
 
-func TestValidateByType(t *testing.T) {
-	good := []byte(`{"url": "https://example.com/"}`)
-	if err := Validate(TypeHTTPRequest, good); err != nil {
-		t.Errorf("a good payload: %v", err)
+func TestValidate(t *testing.T) {
+	err := Validate("mail:send", nil)
+	if want := `type "mail:send": not a built-in task type: want crawl:fetch, http:request or exec:NAME`; !errors.Is(err, ErrUnknownType) || err.Error() != want {
+		t.Errorf("got  %v\nwant %s", err, want)
 	}
-	if err := Validate(TypeHTTPRequest, []byte(`{}`)); err == nil || errors.Is(err, ErrUnknownType) {
-		t.Errorf("a bad payload: got %v, want an error about the payload", err)
-	}
-	err := Validate("mail:send", good)
-	if !errors.Is(err, ErrUnknownType) {
-		t.Fatalf("an unknown type: got %v, want ErrUnknownType", err)
-	}
-	if want := `type "mail:send": not a built-in task type: want crawl:fetch, http:request or exec:NAME`; err.Error() != want {
-		t.Errorf("got  %s\nwant %s", err, want)
+	for _, typename := range append(Types(), PrefixExec+"it") {
+		if err := Validate(typename, []byte(`[]`)); err == nil || errors.Is(err, ErrUnknownType) {
+			t.Errorf("%s: got %v, want an error about the payload", typename, err)
+		}
 	}
 }

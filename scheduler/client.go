@@ -96,12 +96,17 @@ func (c *Client) EnqueueAll(ctx context.Context, tasks ...*asynq.Task) []Enqueue
 
 // enqueue calls EnqueueContext in one goroutine for each task, and intercepts the script that asynq
 // sends for the task. When every running goroutine waits for its script, enqueue sends all of these
-// scripts in one pipeline.
+// scripts in one pipeline, with one marker for each queue to which they may add pending jobs.
 func (c *Client) enqueue(ctx context.Context, tasks []*asynq.Task, results []EnqueueResult) {
 	scripts := make(chan *pendingScript) // nil means that a goroutine has ended
 	for i, task := range tasks {
+		intercept := func(s *pendingScript) {
+			s.index, s.sent = i, make(chan struct{})
+			scripts <- s
+			<-s.sent
+		}
 		go func() {
-			results[i].Info, results[i].Err = c.EnqueueContext(context.WithValue(ctx, pipelineKey{}, pipelineIndex{i, scripts}), task)
+			results[i].Info, results[i].Err = c.EnqueueContext(context.WithValue(ctx, interceptKey{}, intercept), task)
 			scripts <- nil
 		}()
 	}
@@ -112,50 +117,41 @@ func (c *Client) enqueue(ctx context.Context, tasks []*asynq.Task, results []Enq
 		} else {
 			running--
 		}
-		if len(waiting) > 0 && len(waiting) == running {
-			slices.SortFunc(waiting, func(a, b *pendingScript) int { return cmp.Compare(a.index, b.index) })
-			c.send(ctx, waiting)
-			waiting = nil
+		if len(waiting) == 0 || len(waiting) < running {
+			continue
 		}
-	}
-}
-
-// send sends the scripts in one pipeline, and sets the marker of each queue to which they may add
-// pending jobs.
-func (c *Client) send(ctx context.Context, scripts []*pendingScript) {
-	_, _ = c.rdb.Pipelined(ctx, func(p redis.Pipeliner) error { // each command has its error
-		queues := map[string]bool{}
-		for _, s := range scripts {
-			if s.cmd = s.send(p); s.queue != "" {
+		slices.SortFunc(waiting, func(a, b *pendingScript) int { return cmp.Compare(a.index, b.index) })
+		_, _ = c.rdb.Pipelined(ctx, func(p redis.Pipeliner) error { // each command has its error
+			queues := map[string]bool{}
+			for _, s := range waiting {
+				s.send(p)
 				queues[s.queue] = true
 			}
+			delete(queues, "")
+			for queue := range queues {
+				setMarker(ctx, p, markerKey(queue))
+			}
+			return nil
+		})
+		for _, s := range waiting {
+			close(s.sent)
 		}
-		for queue := range queues {
-			setMarker(ctx, p, markerKey(queue))
-		}
-		return nil
-	})
-	for _, s := range scripts {
-		close(s.sent)
+		waiting = nil
 	}
 }
 
 type (
-	headersKey    struct{} // the context key of headers to add to asynq's task message
-	pipelineKey   struct{} // the context key of a pipelineIndex
-	pipelineIndex struct {
-		index   int // of the task in the arguments of EnqueueAll
-		scripts chan<- *pendingScript
-	}
-	// pendingScript is a script that waits to be sent.
-	pendingScript struct {
-		index int
-		send  func(redis.Cmdable) *redis.Cmd
-		queue string // the queue to which the script may add a pending job, or empty
-		cmd   *redis.Cmd
-		sent  chan struct{}
-	}
+	headersKey   struct{} // the context key of headers to add to asynq's task message
+	interceptKey struct{} // the context key of a func(*pendingScript), which returns when the script was sent
 )
+
+// pendingScript is a script that waits to be sent.
+type pendingScript struct {
+	index int // of the task in the arguments of EnqueueAll
+	send  func(redis.Cmdable)
+	queue string // the queue to which the script may add a pending job, or empty
+	sent  chan struct{}
+}
 
 // enqueueRedis is the Redis client of asynq's client. It adds headers to asynq's encoded task message,
 // because a copy of a task would lose its unexported options. It also sets the marker of the queue.
@@ -198,11 +194,9 @@ func (e enqueueRedis) run(ctx context.Context, keys []string, args []any, call f
 	if c := asynqdb.Recognize(keys, args); c.MayAddPending {
 		queue = c.Queue
 	}
-	if p, ok := ctx.Value(pipelineKey{}).(pipelineIndex); ok {
-		s := &pendingScript{p.index, func(c redis.Cmdable) *redis.Cmd { return call(c, args) }, queue, nil, make(chan struct{})}
-		p.scripts <- s
-		<-s.sent
-		return s.cmd
+	if intercept, ok := ctx.Value(interceptKey{}).(func(*pendingScript)); ok {
+		intercept(&pendingScript{send: func(c redis.Cmdable) { cmd = call(c, args) }, queue: queue})
+		return cmd
 	}
 	if queue == "" {
 		return call(e.UniversalClient, args)

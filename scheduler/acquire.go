@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	// ruleTimeout is how long a batch waits for the results of RuleFor. Jobs without a result by then
-	// request their permits separately.
+	// ruleTimeout is how long a batch waits for the results of RuleFor. Jobs without a result by
+	// then request their permits separately.
 	ruleTimeout = 2 * time.Millisecond
 	// asynqTimeout is asynq's timeout of a job that has neither a timeout nor a deadline.
 	asynqTimeout = 30 * time.Minute
@@ -102,16 +102,17 @@ func (s *scope) setRule(a *attempt, r result[Rule]) {
 	}
 }
 
-// requestQueue holds the requests of a scope that have not been sent, in the order in which their jobs
-// were fetched. One call to the limiter is made at a time, and the requests that are added meanwhile
-// go in the next one.
+// requestQueue holds the requests of a scope that have not been sent, in the order in which their
+// jobs were fetched. One call to the limiter is made at a time, and the requests that are added
+// meanwhile go in the next one.
 type requestQueue struct {
 	mu      sync.Mutex
 	waiting []*attempt
 	busy    bool // whether sendAll runs
 }
 
-// add queues the requests of jobs whose RuleFor has returned. A job without needs is finished at once.
+// add queues the requests of jobs whose RuleFor has returned. A job without needs is finished at
+// once.
 func (s *scope) add(ready ...*attempt) {
 	q := &s.requests
 	q.mu.Lock()
@@ -145,8 +146,8 @@ func (s *scope) sendAll() {
 	q.waiting, q.busy = nil, false
 }
 
-// acquire requests the permits of the jobs from the limiter, in their order, and publishes the results.
-// It first defines the limits of the rules, if that has not been done.
+// acquire requests the permits of the jobs from the limiter, in their order, and publishes the
+// results. It first defines the limits of the rules, if that has not been done.
 func (s *scope) acquire(all []*attempt) {
 	ctx := context.Background()
 	results := make([]waitdb.AcquireResult, len(all))
@@ -235,8 +236,9 @@ func (s *Server) denied(d waitdb.Decision, err error) *putBackError {
 	return &putBackError{error: err, at: time.Now().Add(delay), denied: true}
 }
 
-// resolveImpossible returns the error of a job that cannot get its permits, or nil if the rule lets it
-// run without them. In that case the decision is zero, because there are no permits to settle or free.
+// resolveImpossible returns the error of a job that cannot get its permits, or nil if the rule lets
+// it run without them. In that case the decision is zero, because there are no permits to settle or
+// free.
 func (a *attempt) resolveImpossible(d waitdb.Decision) (waitdb.Decision, error) {
 	action := ActionArchive
 	switch d.Outcome {

@@ -168,8 +168,8 @@ func (f *inFlight) add(a *attempt) {
 	f.attempts[a.job] = a
 }
 
-// get returns the attempt of a job, or an empty attempt if there is none, and its end as far as it is
-// known.
+// get returns the attempt of a job, or an empty attempt if there is none, and its end as far as it
+// is known.
 func (f *inFlight) get(j job) (*attempt, attemptEnd) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -26,8 +26,8 @@ func (s *Server) startBackground() {
 	}
 }
 
-// dispatch runs the dispatchers of all scopes until the context ends. It first promotes a test job. If
-// that fails, it runs no dispatcher, and asynq's polls bring denied jobs back.
+// dispatch runs the dispatchers of all scopes until the context ends. It first promotes a test job.
+// If that fails, it runs no dispatcher, and asynq's polls bring denied jobs back.
 func (s *Server) dispatch(ctx context.Context) {
 	s.checkPromote(ctx)
 	for _, c := range s.scopes {

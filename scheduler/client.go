@@ -33,8 +33,8 @@ type Client struct {
 	shards *clientShards // nil if no queue has shards
 }
 
-// NewClient returns a client for the asynq queues in rdb. shards must describe all queues with shards
-// to which the client enqueues. NewClient sends nothing to Redis. The caller closes rdb.
+// NewClient returns a client for the asynq queues in rdb. shards must describe all queues with
+// shards to which the client enqueues. NewClient sends nothing to Redis. The caller closes rdb.
 func NewClient(rdb redis.UniversalClient, shards ...Shards) *Client {
 	return &Client{asynq.NewClientFromRedisClient(enqueueRedis{rdb}), rdb, newClientShards(rdb, shards)}
 }
@@ -48,9 +48,9 @@ func (c *Client) Enqueue(task *asynq.Task, opts ...asynq.Option) (*asynq.TaskInf
 }
 
 // EnqueueContext enqueues a task as asynq's Client does, with the same errors. The options override
-// those of the task. The task does not change and can be enqueued again. For a queue name with a line
-// break, the error is a [*throttle.FieldError], because no Server accepts such a queue. If the queue
-// has shards, the Queue of the result is the name of a shard, for example crawl.7.
+// those of the task. The task does not change and can be enqueued again. For a queue name with a
+// line break, the error is a [*throttle.FieldError], because no Server accepts such a queue. If the
+// queue has shards, the Queue of the result is the name of a shard, for example crawl.7.
 func (c *Client) EnqueueContext(ctx context.Context, task *asynq.Task, opts ...asynq.Option) (*asynq.TaskInfo, error) {
 	if task == nil {
 		return c.Client.EnqueueContext(ctx, task, opts...)
@@ -82,9 +82,9 @@ type EnqueueResult struct {
 // maxEnqueued is the maximum number of tasks in one round trip.
 const maxEnqueued = 64
 
-// EnqueueAll enqueues the tasks in order, like EnqueueContext, with one round trip for each 64 tasks.
-// It returns one result for each task. If the context ends or the connection is lost, some tasks
-// whose result is an error may have been enqueued.
+// EnqueueAll enqueues the tasks in order, like EnqueueContext, with one round trip for each 64
+// tasks. It returns one result for each task. If the context ends or the connection is lost, some
+// tasks whose result is an error may have been enqueued.
 func (c *Client) EnqueueAll(ctx context.Context, tasks ...*asynq.Task) []EnqueueResult {
 	results := make([]EnqueueResult, len(tasks))
 	for first := 0; first < len(tasks); first += maxEnqueued {
@@ -153,8 +153,9 @@ type pendingScript struct {
 	sent  chan struct{}
 }
 
-// enqueueRedis is the Redis client of asynq's client. It adds headers to asynq's encoded task message,
-// because a copy of a task would lose its unexported options. It also sets the marker of the queue.
+// enqueueRedis is the Redis client of asynq's client. It adds headers to asynq's encoded task
+// message, because a copy of a task would lose its unexported options. It also sets the marker of
+// the queue.
 type enqueueRedis struct{ redis.UniversalClient }
 
 // SAdd implements redis.SetCmdable. asynq registers a queue with it, so SAdd validates the name.

@@ -1,6 +1,6 @@
 // Package scheduler runs the jobs of asynq queues under limits. It puts jobs without a permit back,
-// moves them to the head of their queue when permits are available, and delays the retries of failed
-// jobs. Package cron enqueues jobs on a schedule.
+// moves them to the head of their queue when permits are available, and delays the retries of
+// failed jobs. Package cron enqueues jobs on a schedule.
 //
 // To use it in a program that uses asynq, replace two constructors and return a Rule for each task:
 //

@@ -20,8 +20,8 @@ import (
 //
 // The error may be wrapped; asynq shows its text for the job. If d is zero, the job runs again at
 // once. Otherwise asynq brings it back after d, and at most DelayedTaskCheckInterval and a second
-// later. The permits of the attempt stay used; the next attempt requests permits at the RetryPosition
-// of its rule.
+// later. The permits of the attempt stay used; the next attempt requests permits at the
+// RetryPosition of its rule.
 func RetryAfter(d time.Duration) error { return retryAfter(d) }
 
 type retryAfter time.Duration
@@ -34,9 +34,9 @@ func (d retryAfter) Error() string { return "retry after " + duration.Text(time.
 // clock. A zero or past until means that the upstream did not say.
 //
 // The keys of the rule's BlockOnRateLimit are blocked for all workers until that time. Without a
-// time, the block grows with each rejection in a row, and half of it is random. The job goes back to
-// the head of its lane, but behind rejected jobs that were allowed before it. It spends no attempt,
-// its permits stay used, and no ErrorHandler is called.
+// time, the block grows with each rejection in a row, and half of it is random. The job goes back
+// to the head of its lane, but behind rejected jobs that were allowed before it. It spends no
+// attempt, its permits stay used, and no ErrorHandler is called.
 //
 // The error may be wrapped; asynq shows its text for the job. If the job has no permits, or its
 // rule blocks nothing that the job needs, the job is put back as with RetryAfter, or fails if until
@@ -80,10 +80,10 @@ func ends(err error) bool {
 	return errors.Is(err, asynq.SkipRetry) || errors.Is(err, asynq.RevokeTask)
 }
 
-// ImpossibleError is why a job was archived or dropped: it can never have its permits, its MaxWait or
-// deadline has passed, or its limit does not exist. Its text names the limit and what would be right;
-// asynq shows the text as the job's last error. The error wraps asynq.SkipRetry, or asynq.RevokeTask
-// if the job was dropped.
+// ImpossibleError is why a job was archived or dropped: it can never have its permits, its MaxWait
+// or deadline has passed, or its limit does not exist. Its text names the limit and what would be
+// right; asynq shows the text as the job's last error. The error wraps asynq.SkipRetry, or
+// asynq.RevokeTask if the job was dropped.
 type ImpossibleError struct {
 	Decision throttle.Decision
 	action   error
@@ -114,8 +114,8 @@ func (e *putBackError) Error() string { return storable(e.error.Error()) }
 // Unwrap returns the wrapped error.
 func (e *putBackError) Unwrap() error { return e.error }
 
-// attemptError is an error that asynq can store, with what asynq does with the job besides. It keeps
-// the text of the wrapped error, to which asynq.SkipRetry would add.
+// attemptError is an error that asynq can store, with what asynq does with the job besides. It
+// keeps the text of the wrapped error, to which asynq.SkipRetry would add.
 type attemptError struct {
 	error
 	final bool           // asynq archives the job without a retry

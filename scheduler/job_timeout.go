@@ -48,8 +48,9 @@ func restoreTimeout(msg []byte, m asynqdb.Message) []byte {
 }
 
 // startTimer starts the timer of a handler. The context that it returns is derived from asynq's
-// context and ends at the timeout or the deadline. At that moment asynq abandons the attempt, even if
-// the handler has not returned. stop ends the timer, and reports whether the handler took too long.
+// context and ends at the timeout or the deadline. At that moment asynq abandons the attempt, even
+// if the handler has not returned. stop ends the timer, and reports whether the handler took too
+// long.
 func (t jobTimeout) startTimer(ctx context.Context, now time.Time) (_ context.Context, stop func() (over bool)) {
 	over := func() bool { return errors.Is(ctx.Err(), context.DeadlineExceeded) }
 	end := t.endOf(now)
@@ -92,9 +93,9 @@ type runContext struct {
 type runContextKey struct{}
 
 // newRunContext makes the parent of asynq's context for one attempt from the program's BaseContext.
-// If BaseContext fails, the context has ended with that error, so that asynq fails the job and calls
-// no handler. The handler ends the context when asynq is done with the attempt, because otherwise
-// the program's context would keep a reference to it.
+// If BaseContext fails, the context has ended with that error, so that asynq fails the job and
+// calls no handler. The handler ends the context when asynq is done with the attempt, because
+// otherwise the program's context would keep a reference to it.
 func (s *Server) newRunContext() context.Context {
 	base, err := s.baseContext()
 	if err != nil {

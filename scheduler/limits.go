@@ -32,10 +32,10 @@ func newLimits(list []throttle.Limit, defined bool) *limits {
 }
 
 // Define replaces the Limits of the server's rules, for example after a change of a config file. It
-// takes one round trip for each limit. A limit that is not among the new ones stays defined in Redis
-// until it is deleted there. After an error the server keeps the old limits. If the error wraps
-// throttle.ErrUnavailable, some of the new limits may be defined in Redis. Define may be called at
-// any time, from any goroutine.
+// takes one round trip for each limit. A limit that is not among the new ones stays defined in
+// Redis until it is deleted there. After an error the server keeps the old limits. If the error
+// wraps throttle.ErrUnavailable, some of the new limits may be defined in Redis. Define may be
+// called at any time, from any goroutine.
 func (s *Server) Define(ctx context.Context, limits ...throttle.Limit) error {
 	parts, err := s.parts(limits)
 	if err != nil {

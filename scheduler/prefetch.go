@@ -29,19 +29,19 @@ const (
 	// othersWait is how long a queue that was found empty is left alone while the markers of other
 	// queues wake the server. To look at all shards for each job would cost more than the jobs.
 	othersWait = 100 * time.Millisecond
-	// shardBatch is the smallest limit on the jobs that are fetched from a shard whose marker has not
-	// come. More would keep the other shards waiting, whose permits would be unused.
+	// shardBatch is the smallest limit on the jobs that are fetched from a shard whose marker has
+	// not come. More would keep the other shards waiting, whose permits would be unused.
 	shardBatch = 8
-	// admitTime is how long fetched jobs are held back until their requests have results, if a job was
-	// denied recently, so that denied jobs occupy no worker slots. Otherwise, and if rules or the
-	// limiter take longer, asynq gets the jobs while their requests are under way.
+	// admitTime is how long fetched jobs are held back until their requests have results, if a job
+	// was denied recently, so that denied jobs occupy no worker slots. Otherwise, and if rules or
+	// the limiter take longer, asynq gets the jobs while their requests are under way.
 	admitTime = 10 * time.Millisecond
 )
 
 // prefetcher fetches jobs for all free slots of a server at once. asynq dequeues one job at a time,
 // in one goroutine, and waits for Redis each time. The jobs beyond the first wait here for asynq's
-// next dequeue, which follows at once while asynq has free slots. A job too many goes back to the head
-// of its queue after a second, or when the server stops.
+// next dequeue, which follows at once while asynq has free slots. A job too many goes back to the
+// head of its queue after a second, or when the server stops.
 //
 // If the reply to a fetch is lost, Redis has handed out jobs that this process never saw. Repeating
 // the same call returns those jobs again. It is safe for concurrent use.
@@ -232,9 +232,9 @@ func (p *prefetcher) repeatLost(ctx context.Context, queue string) error {
 	return nil
 }
 
-// giveBackExpired puts jobs that did not start in time back to where they were fetched from. A job that
-// was allowed keeps its position among the jobs that wait for permits. If Redis does not take the
-// jobs, recovery puts them back.
+// giveBackExpired puts jobs that did not start in time back to where they were fetched from. A job
+// that was allowed keeps its position among the jobs that wait for permits. If Redis does not take
+// the jobs, recovery puts them back.
 func (p *prefetcher) giveBackExpired(ctx context.Context) {
 	jobs := p.next
 	if len(jobs) == 0 || time.Now().Before(p.until) {
@@ -280,8 +280,8 @@ func (p *prefetcher) stop() {
 }
 
 // sourceOf returns the queue to fetch from when asynq fetches from queue. A shard whose marker has
-// come is next, because it has a job. Otherwise the shards of a queue take turns, because asynq with
-// strict priority always begins with the same shard.
+// come is next, because it has a job. Otherwise the shards of a queue take turns, because asynq
+// with strict priority always begins with the same shard.
 func (p *prefetcher) sourceOf(queue string) source {
 	queues := []string{queue}
 	r := p.rotations[queue]
@@ -299,9 +299,9 @@ func (p *prefetcher) sourceOf(queue string) source {
 	return source{queue, p.markers.woken, len(queues), ok, p.markers.quiet()}
 }
 
-// acquireAll requests permits for fetched jobs, and returns the jobs that asynq gets. It puts denied
-// jobs back before asynq gets them, so that they rarely occupy a worker. Jobs whose request fails go
-// on to their handler, which reports the error.
+// acquireAll requests permits for fetched jobs, and returns the jobs that asynq gets. It puts
+// denied jobs back before asynq gets them, so that they rarely occupy a worker. Jobs whose request
+// fails go on to their handler, which reports the error.
 func (s *Server) acquireAll(ctx context.Context, jobs []*attempt) []*attempt {
 	readable := slices.DeleteFunc(slices.Clone(jobs), func(a *attempt) bool { return a.task == nil })
 	c := jobs[0].scope

@@ -13,8 +13,8 @@ import (
 // start: a job of any level gets its turn, however many jobs of high priority come.
 type PriorityLevel string
 
-// The levels. The zero value means PriorityNormal. A job overtakes jobs of the next lower level that
-// joined the lane at most 1000 jobs earlier. So at most 2000 later jobs overtake a job of low
+// The levels. The zero value means PriorityNormal. A job overtakes jobs of the next lower level
+// that joined the lane at most 1000 jobs earlier. So at most 2000 later jobs overtake a job of low
 // priority.
 const (
 	PriorityNormal PriorityLevel = "normal"
@@ -29,16 +29,17 @@ func (p *PriorityLevel) UnmarshalText(text []byte) error {
 
 var waitdbPriority = map[PriorityLevel]waitdb.Priority{PriorityNormal: waitdb.Normal, PriorityHigh: waitdb.High, PriorityLow: waitdb.Low}
 
-// NewTask is like asynq.NewTask, and also takes the options [Priority] and [ShardKey]. It copies opts.
-// Limits also apply to tasks that asynq.NewTask made and that programs without headgate enqueued.
+// NewTask is like asynq.NewTask, and also takes the options [Priority] and [ShardKey]. It copies
+// opts. Limits also apply to tasks that asynq.NewTask made and that programs without headgate
+// enqueued.
 func NewTask(typename string, payload []byte, opts ...asynq.Option) *asynq.Task {
 	// A copy without room to spare, because asynq appends to it at each Enqueue.
 	return asynq.NewTaskWithHeaders(typename, payload, headersIn(opts), slices.Clip(slices.Clone(opts))...)
 }
 
 // Priority returns an option with a job's own priority, which replaces the priority of its rule.
-// NewTask and a Client's Enqueue take the option; asynq's own functions ignore it. The last of several
-// applies.
+// NewTask and a Client's Enqueue take the option; asynq's own functions ignore it. The last of
+// several applies.
 func Priority(p PriorityLevel) asynq.Option { return headerOption{headerPriority, string(p)} }
 
 // The headers of a task that has a priority or a shard key of its own.

@@ -98,8 +98,8 @@ func (r *recovery) note(queue string, jobs int) {
 	}
 }
 
-// noteOutside warns once of each queue with shards that has jobs outside of them: an asynq client that
-// does not know the shards has enqueued them.
+// noteOutside warns once of each queue with shards that has jobs outside of them: an asynq client
+// that does not know the shards has enqueued them.
 func (r *recovery) noteOutside(ctx context.Context) {
 	for queue := range r.shards {
 		jobs, err := r.db.CountUnfinished(ctx, []string{queue})

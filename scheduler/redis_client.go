@@ -12,9 +12,9 @@ import (
 	"github.com/headgate/headgate/internal/script"
 )
 
-// redisClient is the Redis client of asynq's server. Instead of one job it fetches several at once, see
-// prefetcher. If asynq would retry or archive a job that was denied, it puts the job back instead,
-// which uses no retry. asynq's own scripts handle jobs that failed.
+// redisClient is the Redis client of asynq's server. Instead of one job it fetches several at once,
+// see prefetcher. If asynq would retry or archive a job that was denied, it puts the job back
+// instead, which uses no retry. asynq's own scripts handle jobs that failed.
 //
 // It passes scripts that it does not recognize on unchanged. If a later asynq changed its scripts,
 // jobs that are denied on their last attempt would be archived. It is safe for concurrent use.
@@ -34,10 +34,10 @@ func (q *redisClient) Eval(ctx context.Context, text string, keys []string, args
 	return q.run(ctx, "", text, keys, args)
 }
 
-// run runs asynq's script, or replaces it. A script that ends a lease is sent with a guard in front,
-// see asynqdb.Guards. The first call of such a script gets a NOSCRIPT error, so that asynq sends its
-// text. Because asynq calls Redis all the time, run is also the first to notice the start and the end
-// of an outage.
+// run runs asynq's script, or replaces it. A script that ends a lease is sent with a guard in
+// front, see asynqdb.Guards. The first call of such a script gets a NOSCRIPT error, so that asynq
+// sends its text. Because asynq calls Redis all the time, run is also the first to notice the start
+// and the end of an outage.
 func (q *redisClient) run(ctx context.Context, sha1, text string, keys []string, args []any) *redis.Cmd {
 	c := asynqdb.Recognize(keys, args)
 	if c.Script == asynqdb.ScriptDequeue {
@@ -121,8 +121,8 @@ func reply(ctx context.Context, err error) *redis.Cmd {
 }
 
 // dequeue replaces asynq's script Dequeue and returns a prefetched job. If all queues are empty, it
-// waits until there may be a job, because asynq would poll. asynq gets the job without its timeout and
-// deadline, see jobTimeout.
+// waits until there may be a job, because asynq would poll. asynq gets the job without its timeout
+// and deadline, see jobTimeout.
 func (q *redisClient) dequeue(ctx context.Context, c *asynqdb.Call) *redis.Cmd {
 	markers, cmd := q.s.markers, redis.NewCmd(ctx)
 	a, err := q.s.prefetcher.dequeue(ctx, c.Queue, c.LeaseEnd)

@@ -38,8 +38,8 @@ func GetJob(ctx context.Context) (queue, id string, ok bool) {
 	return queue, id, ok
 }
 
-// GetQueue returns the queue of the current job as GetJob does. But if the job is in a shard, such as
-// crawl.7, GetQueue returns the queue that is divided, crawl.
+// GetQueue returns the queue of the current job as GetJob does. But if the job is in a shard, such
+// as crawl.7, GetQueue returns the queue that is divided, crawl.
 func GetQueue(ctx context.Context) string {
 	if queue, ok := ctx.Value(queueKey{}).(string); ok {
 		return queue
@@ -51,8 +51,8 @@ func GetQueue(ctx context.Context) string {
 	return queue
 }
 
-// GetLimiter returns the limiter of the running job's permits. For a job in a shard it is the shard's
-// limiter. It reports false outside of handlers of a Server.
+// GetLimiter returns the limiter of the running job's permits. For a job in a shard it is the
+// shard's limiter. It reports false outside of handlers of a Server.
 func GetLimiter(ctx context.Context) (l *throttle.Limiter, ok bool) {
 	if a, ok := attemptOf(ctx); ok {
 		return a.scope.limiter.Limiter, true
@@ -68,9 +68,9 @@ func GetRule(ctx context.Context) (rule Rule, ok bool) {
 	return Rule{}, false
 }
 
-// GetDecision returns the limiter's decision to run the job, with how often the job was denied before
-// and how long it waited. It is zero for a job without needs. GetDecision reports false outside of
-// handlers of a Server.
+// GetDecision returns the limiter's decision to run the job, with how often the job was denied
+// before and how long it waited. It is zero for a job without needs. GetDecision reports false
+// outside of handlers of a Server.
 func GetDecision(ctx context.Context) (d throttle.Decision, ok bool) {
 	if a, ok := attemptOf(ctx); ok {
 		return a.decision.Decision, true
@@ -78,9 +78,9 @@ func GetDecision(ctx context.Context) (d throttle.Decision, ok bool) {
 	return d, false
 }
 
-// ReportLatency reports the latency of the running job's call, for limits that adapt to latency. The
-// last report counts. Without a report, the run time of the handler counts. ReportLatency does nothing
-// outside of handlers of a Server.
+// ReportLatency reports the latency of the running job's call, for limits that adapt to latency.
+// The last report counts. Without a report, the run time of the handler counts. ReportLatency does
+// nothing outside of handlers of a Server.
 func ReportLatency(ctx context.Context, d time.Duration) {
 	if a, ok := attemptOf(ctx); ok {
 		a.reports.Lock()
@@ -89,10 +89,11 @@ func ReportLatency(ctx context.Context, d time.Duration) {
 	}
 }
 
-// ReportRateLimit blocks the keys of the running job's rule until the given time, as RateLimited does,
-// but the job continues. It is for a successful response whose headers say that the quota is used up.
-// It does nothing outside of handlers of a Server, for a job without permits, and for a time that has
-// passed. It takes a round trip. If that fails, the Server logs it, and the keys may stay open.
+// ReportRateLimit blocks the keys of the running job's rule until the given time, as RateLimited
+// does, but the job continues. It is for a successful response whose headers say that the quota is
+// used up. It does nothing outside of handlers of a Server, for a job without permits, and for a
+// time that has passed. It takes a round trip. If that fails, the Server logs it, and the keys may
+// stay open.
 func ReportRateLimit(ctx context.Context, until time.Time) {
 	if a, ok := attemptOf(ctx); ok && time.Until(until) > 0 && len(a.decision.Taken) > 0 {
 		d, needs := time.Until(until), a.rule.blockedNeeds()
@@ -101,10 +102,10 @@ func ReportRateLimit(ctx context.Context, until time.Time) {
 	}
 }
 
-// ReportOverload slows down adaptive limits because the upstream was too busy for the running
-// job's call and named no time, as with 503 Service Unavailable. It applies to the keys that
-// RateLimited would block, which stay open. It does nothing outside of handlers of a Server and for a
-// job without permits. It takes a round trip. If that fails, the Server logs it.
+// ReportOverload slows down adaptive limits because the upstream was too busy for the running job's
+// call and named no time, as with 503 Service Unavailable. It applies to the keys that RateLimited
+// would block, which stay open. It does nothing outside of handlers of a Server and for a job
+// without permits. It takes a round trip. If that fails, the Server logs it.
 func ReportOverload(ctx context.Context) {
 	if a, ok := attemptOf(ctx); ok && len(a.decision.Taken) > 0 {
 		a.logFailedReport(a.scope.limiter.Accepted(ctx, a.decision.At, waitdb.Overload, a.rule.blockedNeeds()...))
@@ -119,8 +120,8 @@ func (a *attempt) logFailedReport(err error) {
 
 // Settle replaces the running job's estimated cost at a limit with the actual cost, for example of
 // tokens, for each of the job's keys there, see throttle.Limiter. The last call counts. Settle does
-// nothing if the job has no permits of the limit. It takes one round trip for each key. It returns the
-// limiter's error, or an error if ctx is not the context of a Server's handler.
+// nothing if the job has no permits of the limit. It takes one round trip for each key. It returns
+// the limiter's error, or an error if ctx is not the context of a Server's handler.
 func Settle(ctx context.Context, limit string, cost int) error {
 	a, ok := attemptOf(ctx)
 	if !ok {
@@ -142,8 +143,8 @@ func Settle(ctx context.Context, limit string, cost int) error {
 
 // IdempotencyKey returns a text that identifies the running job to others: for the IDs of jobs that
 // this job enqueues, and for APIs that accept an idempotency key. It is the same in all attempts of
-// the job, even if a worker died before asynq stored the result. No other job has it, not even a later
-// job with the same ID.
+// the job, even if a worker died before asynq stored the result. No other job has it, not even a
+// later job with the same ID.
 //
 // The key is a random UUID, stored with the job in asynq's Redis. The call takes a round trip. It
 // returns Redis's error, or an error if the job is gone or ctx is not a handler's context.

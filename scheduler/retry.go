@@ -64,8 +64,8 @@ func (j *Jitter) UnmarshalText(text []byte) error {
 	return choose(j, text, JitterFull, JitterEqual, JitterNone)
 }
 
-// Backoff spaces attempts. The zero value is 1 s, doubled each time up to an hour, with full jitter: on
-// average half a second, 1 s, 2 s and so on.
+// Backoff spaces attempts. The zero value is 1 s, doubled each time up to an hour, with full
+// jitter: on average half a second, 1 s, 2 s and so on.
 type Backoff struct {
 	// Growth is how the waits grow: base, 2·base, 4·base …; base, 2·base, 3·base …; or always base.
 	// The zero value means `exponential`.
@@ -114,7 +114,8 @@ func (b Backoff) ceiling(n int) time.Duration {
 }
 
 // RetryPolicy is how often a failed job is retried, and with which delays. The zero value is the
-// zero Backoff for every error, and the job's own MaxRetry. Classes make exceptions for some errors:
+// zero Backoff for every error, and the job's own MaxRetry. Classes make exceptions for some
+// errors:
 //
 //	once := 0
 //	policy := scheduler.RetryPolicy{Classes: []scheduler.ErrorClass{{

@@ -18,10 +18,10 @@ type Rules struct {
 	// Limits are defined when the server starts, and again if the limiter has lost them. Limits
 	// that are defined elsewhere need not be listed.
 	Limits []throttle.Limit
-	// RuleFor returns the rule of a task. It is called once before each attempt, and for waiting jobs
-	// when rules have changed, from several goroutines at a time. Its context is derived from the
-	// server's BaseContext, holds the job, see [GetJob], and ends with the job's Timeout or Deadline,
-	// or after 5 s for a waiting job.
+	// RuleFor returns the rule of a task. It is called once before each attempt, and for waiting
+	// jobs when rules have changed, from several goroutines at a time. Its context is derived from
+	// the server's BaseContext, holds the job, see [GetJob], and ends with the job's Timeout or
+	// Deadline, or after 5 s for a waiting job.
 	//
 	// If RuleFor returns an error, panics, or does not return before its context ends, the attempt
 	// fails, and asynq retries the task as after any other failure. An error that wraps

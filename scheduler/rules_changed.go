@@ -109,9 +109,9 @@ func (s *scope) promoteChanged(ctx context.Context) (sent int, err error) {
 }
 
 // appendChanged appends the waiting jobs whose rule has other needs now. It calls RuleFor for all
-// jobs of a queue at once, because any call may take long. A job whose rule returns an error continues
-// to wait, because a request would be a failed attempt. A rule that panics fails its job, as it does
-// everywhere.
+// jobs of a queue at once, because any call may take long. A job whose rule returns an error
+// continues to wait, because a request would be a failed attempt. A rule that panics fails its job,
+// as it does everywhere.
 func (s *scope) appendChanged(ctx context.Context, changed, records []waitdb.Record) ([]waitdb.Record, error) {
 	for _, queue := range s.queues {
 		var waiting []waitdb.Record

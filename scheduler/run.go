@@ -22,13 +22,14 @@ const (
 	reportTimeout = 5 * time.Second
 	// maxMargin is the maximum time between the cancellation of a handler and the end of its lease.
 	maxMargin = 5 * time.Second
-	// maxPermitAge is the maximum age of permits when the handler starts, because the limiter counts
-	// them at the time of the request.
+	// maxPermitAge is the maximum age of permits when the handler starts, because the limiter
+	// counts them at the time of the request.
 	maxPermitAge = 100 * time.Millisecond
 )
 
 var (
-	// errLeaseLost is the cause of a canceled handler context: another job may have the permit by now.
+	// errLeaseLost is the cause of a canceled handler context: another job may have the permit by
+	// now.
 	errLeaseLost = errors.New("the lease on a concurrency limit was lost")
 	// Errors for the trace span of a run whose handler did not return or did not start.
 	errPanicked = errors.New("the handler panicked")
@@ -106,7 +107,8 @@ func (s *Server) try(ctx context.Context, a *attempt, task *asynq.Task, next asy
 	}
 }
 
-// refund gives back permits that the job took and cannot use any more. If it fails, they stay taken.
+// refund gives back permits that the job took and cannot use any more. If it fails, they stay
+// taken.
 func (a *attempt) refund(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), reportTimeout)
 	defer cancel()
@@ -117,9 +119,9 @@ func (a *attempt) refund(ctx context.Context) {
 	}
 }
 
-// run calls the handler, extends the job's leases meanwhile, and counts how the attempt ends. A panic
-// is a failure, and asynq turns it into its own error. An attempt that took too long is also a
-// failure, whatever the handler returned, because asynq had abandoned the attempt. If the permits
+// run calls the handler, extends the job's leases meanwhile, and counts how the attempt ends. A
+// panic is a failure, and asynq turns it into its own error. An attempt that took too long is also
+// a failure, whatever the handler returned, because asynq had abandoned the attempt. If the permits
 // are too old, run does not call the handler, and stale is true.
 func (a *attempt) run(ctx context.Context, next asynq.Handler) (stale bool, err error) {
 	a.began = time.Now()
@@ -242,9 +244,9 @@ func (a *attempt) rateLimited(ctx context.Context, why *rateLimitedError, err er
 
 // holdLeases extends the attempt's leases on concurrency limits until free is called, even if ctx
 // ends. asynq gives an attempt up after a timeout or at a shutdown, but the handler may still call
-// the upstream until it returns. free releases the leases. The returned context is canceled if a lease
-// is lost, or a tenth of the lease before the end of a lease that could not be extended, so that the
-// handler can stop before another job gets the permit.
+// the upstream until it returns. free releases the leases. The returned context is canceled if a
+// lease is lost, or a tenth of the lease before the end of a lease that could not be extended, so
+// that the handler can stop before another job gets the permit.
 func (a *attempt) holdLeases(ctx context.Context) (_ context.Context, free func()) {
 	s, d, needs := a.scope, a.decision, a.rule.Needs
 	held, stop := context.WithCancel(context.WithoutCancel(ctx))

@@ -20,8 +20,8 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// scope is a server's part in one scope of the limiter: the scope's limits, and the queues whose jobs
-// wait in it.
+// scope is a server's part in one scope of the limiter: the scope's limits, and the queues whose
+// jobs wait in it.
 type scope struct {
 	*Server
 	shard   shard.Shard // zero for the scope of the queues without shards
@@ -43,8 +43,8 @@ type scope struct {
 	queueHealth, limiterHealth *redishealth.Monitor // the same if queues and limiter use one client
 }
 
-// addScopes adds the scope of the server's limiter for all queues without shards, and one scope in the
-// same Redis for each shard of the other queues. A shard's scope has the shard's name.
+// addScopes adds the scope of the server's limiter for all queues without shards, and one scope in
+// the same Redis for each shard of the other queues. A shard's scope has the shard's name.
 func (s *Server) addScopes(o options, cfg asynq.Config) error {
 	if o.limiter == nil {
 		o.limiter = throttle.New(s.db.Redis, throttle.Options{Logger: s.log})
@@ -117,8 +117,8 @@ func (s *scope) setHealth() {
 	s.limiterHealth = redishealth.New(s.log, "the limiter's Redis", rdb, prefix)
 }
 
-// noteLimiter reports the result of a call to the limiter's monitor. Errors other than ErrUnavailable
-// count as replies.
+// noteLimiter reports the result of a call to the limiter's monitor. Errors other than
+// ErrUnavailable count as replies.
 func (s *scope) noteLimiter(ctx context.Context, began time.Time, err error) {
 	if !errors.Is(err, throttle.ErrUnavailable) {
 		err = nil

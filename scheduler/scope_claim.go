@@ -18,17 +18,18 @@ const (
 	claimInterval = 20 * time.Second
 )
 
-// claim claims the limiter's scope for this server's asynq Redis, because the dispatcher can promote
-// jobs in one asynq Redis only. It fails if another asynq Redis has the scope. If the queues' or the
-// limiter's Redis is unavailable, it does nothing and returns nil. It takes three round trips.
+// claim claims the limiter's scope for this server's asynq Redis, because the dispatcher can
+// promote jobs in one asynq Redis only. It fails if another asynq Redis has the scope. If the
+// queues' or the limiter's Redis is unavailable, it does nothing and returns nil. It takes three
+// round trips.
 //
-// A claim stores the ID of the data in the asynq Redis, which a failover keeps. A loss of data changes
-// the ID, so a running process also passes the ID that it saw before. Within 20 s it renews the claim
-// with the new one; no other process of the same Redis can start before that.
+// A claim stores the ID of the data in the asynq Redis, which a failover keeps. A loss of data
+// changes the ID, so a running process also passes the ID that it saw before. Within 20 s it renews
+// the claim with the new one; no other process of the same Redis can start before that.
 //
-// claim also ensures that all workers in a scope have the same data version. If the data have an older
-// version and no process leads, the limiter deletes the records of waiting jobs, and the jobs request
-// permits again.
+// claim also ensures that all workers in a scope have the same data version. If the data have an
+// older version and no process leads, the limiter deletes the records of waiting jobs, and the jobs
+// request permits again.
 func (s *scope) claim(ctx context.Context) error {
 	rdb, queues := s.db.Redis, s.queueHealth.Watch()
 	if err := rdb.SetNX(ctx, redishealth.DataKey, uuid.NewString(), 0).Err(); queues.Note(ctx, err) != nil {
@@ -59,8 +60,8 @@ func (s *scope) claim(ctx context.Context) error {
 	return nil
 }
 
-// replyError returns err if it is a reply of Redis, or nil if Redis is unavailable. In that case the
-// claim stays undecided.
+// replyError returns err if it is a reply of Redis, or nil if Redis is unavailable. In that case
+// the claim stays undecided.
 func replyError(err error) error {
 	if redishealth.Unavailable(err) != nil {
 		return nil
@@ -68,10 +69,10 @@ func replyError(err error) error {
 	return err
 }
 
-// keepScope renews the claim and compares the limits until the context ends. Another asynq Redis can
-// claim the scope while this process cannot reach Redis for longer than claimTTL. That is logged once,
-// and the claim is tried again. Jobs still run under their limits, but the dispatcher promotes jobs
-// in only one of the two Redis servers.
+// keepScope renews the claim and compares the limits until the context ends. Another asynq Redis
+// can claim the scope while this process cannot reach Redis for longer than claimTTL. That is
+// logged once, and the claim is tried again. Jobs still run under their limits, but the dispatcher
+// promotes jobs in only one of the two Redis servers.
 func (s *scope) keepScope(ctx context.Context) {
 	for lost := false; ; {
 		if sleep(ctx, claimInterval); ctx.Err() != nil {

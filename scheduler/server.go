@@ -33,10 +33,10 @@ import (
 // with the program's mux, then Shutdown.
 //
 // A worker that takes a job requests the job's permits first. If the limiter allows the job, its
-// handler runs, as in asynq. Otherwise the job goes back to its queue at once, and moves to the head
-// of the queue within some milliseconds after its permits became available. A job's Timeout begins
-// when its handler starts. If the limiter is unavailable, jobs wait: none runs without permits, and
-// none fails.
+// handler runs, as in asynq. Otherwise the job goes back to its queue at once, and moves to the
+// head of the queue within some milliseconds after its permits became available. A job's Timeout
+// begins when its handler starts. If the limiter is unavailable, jobs wait: none runs without
+// permits, and none fails.
 //
 // Any number of servers may share queues and limits, in any number of processes. One server is the
 // leader, which grants permits to the waiting jobs. If it dies, another takes over within seconds.
@@ -70,8 +70,8 @@ type Server struct {
 	background sync.WaitGroup
 }
 
-// These hooks give dashboards and the worker access to a server's stats and health monitors, without
-// exported methods.
+// These hooks give dashboards and the worker access to a server's stats and health monitors,
+// without exported methods.
 func init() {
 	stats.RecordersOf = func(server any) (all []*stats.Recorder) {
 		for _, c := range server.(*Server).scopes {
@@ -87,8 +87,8 @@ func init() {
 	}
 }
 
-// An Option of NewServer. Most programs need none. The default limiter uses the queues' Redis and the
-// scope "default".
+// An Option of NewServer. Most programs need none. The default limiter uses the queues' Redis and
+// the scope "default".
 type Option func(*options)
 
 type options struct {
@@ -100,8 +100,8 @@ type options struct {
 	shards          []Shards
 }
 
-// WithLimiter sets the server's limiter, for example one with another scope or Redis. The default is a
-// new limiter in rdb with the scope "default".
+// WithLimiter sets the server's limiter, for example one with another scope or Redis. The default
+// is a new limiter in rdb with the scope "default".
 func WithLimiter(l *throttle.Limiter) Option { return func(o *options) { o.limiter = l } }
 
 // WithLogger sets the server's logger, for example for outages and lost leases. The default is
@@ -109,21 +109,23 @@ func WithLimiter(l *throttle.Limiter) Option { return func(o *options) { o.limit
 func WithLogger(log *slog.Logger) Option { return func(o *options) { o.log = log } }
 
 const (
-	// minGrant is the minimum time for which permits are reserved for a granted job. It covers a poll
-	// of the queue, and is short, because the reservation delays other jobs if no worker is free.
+	// minGrant is the minimum time for which permits are reserved for a granted job. It covers a
+	// poll of the queue, and is short, because the reservation delays other jobs if no worker is
+	// free.
 	minGrant = waitdb.DefaultGrant
 
 	shutdownTimeout = 8 * time.Second // asynq's default
 )
 
 // NewServer returns a server for the asynq queues in rdb, in place of asynq.NewServer. The
-// configuration is asynq's, with two differences: DelayedTaskCheckInterval is one second by default,
-// and an idle server waits in Redis until a Client or a server adds a job. It also polls, at first
-// after 10 ms, and up to every second or TaskCheckInterval. ErrorHandler, IsFailure and RetryDelayFunc
-// are called for failures only, never for denials.
+// configuration is asynq's, with two differences: DelayedTaskCheckInterval is one second by
+// default, and an idle server waits in Redis until a Client or a server adds a job. It also polls,
+// at first after 10 ms, and up to every second or TaskCheckInterval. ErrorHandler, IsFailure and
+// RetryDelayFunc are called for failures only, never for denials.
 //
-// NewServer returns an error if RuleFor is nil, or if a limit, an option or the configuration is not
-// valid. It starts no goroutine and sends nothing to Redis. The caller closes rdb after Shutdown.
+// NewServer returns an error if RuleFor is nil, or if a limit, an option or the configuration is
+// not valid. It starts no goroutine and sends nothing to Redis. The caller closes rdb after
+// Shutdown.
 func NewServer(rdb redis.UniversalClient, rules Rules, cfg asynq.Config, opts ...Option) (*Server, error) {
 	o := options{log: slog.Default(), forgivenCrashes: forgivenCrashes}
 	for _, opt := range opts {
@@ -166,8 +168,8 @@ func NewServer(rdb redis.UniversalClient, rules Rules, cfg asynq.Config, opts ..
 	return s, nil
 }
 
-// validate returns an error if the rules, the configuration or the options are not valid. asynq itself
-// panics if GroupGracePeriod is too short.
+// validate returns an error if the rules, the configuration or the options are not valid. asynq
+// itself panics if GroupGracePeriod is too short.
 func validate(rules Rules, cfg asynq.Config, shards shard.Queues) error {
 	if rules.RuleFor == nil {
 		return errors.New("rules: RuleFor is nil: want a function that returns the rule of a task")
@@ -202,9 +204,9 @@ func validate(rules Rules, cfg asynq.Config, shards shard.Queues) error {
 }
 
 // Start defines the rules' limits and begins to run jobs. It returns an error if a limit cannot be
-// defined, if another asynq Redis or an incompatible version of headgate uses the limiter's scope, or
-// if jobs or workers are left in the shards of a queue that had another number of shards. If Redis is
-// unavailable, jobs wait until it is back, as with asynq's server.
+// defined, if another asynq Redis or an incompatible version of headgate uses the limiter's scope,
+// or if jobs or workers are left in the shards of a queue that had another number of shards. If
+// Redis is unavailable, jobs wait until it is back, as with asynq's server.
 func (s *Server) Start(handler asynq.Handler) error {
 	if handler == nil {
 		return s.asynq.Start(nil)
@@ -228,8 +230,8 @@ func (s *Server) Start(handler asynq.Handler) error {
 	return nil
 }
 
-// Run calls Start, waits for a signal and calls Shutdown. The signals are asynq's: TERM and INT shut
-// the server down, and TSTP calls Stop on systems that have it.
+// Run calls Start, waits for a signal and calls Shutdown. The signals are asynq's: TERM and INT
+// shut the server down, and TSTP calls Stop on systems that have it.
 func (s *Server) Run(handler asynq.Handler) error {
 	if err := s.Start(handler); err != nil {
 		return err
@@ -244,8 +246,8 @@ func (s *Server) Run(handler asynq.Handler) error {
 	return nil
 }
 
-// Stop makes the server take no more jobs. Running jobs continue. Waiting jobs still get permits, so
-// that other servers can run them.
+// Stop makes the server take no more jobs. Running jobs continue. Waiting jobs still get permits,
+// so that other servers can run them.
 func (s *Server) Stop() {
 	s.stopFetching()
 	s.asynq.Stop()
@@ -290,9 +292,9 @@ func (s *Server) Shutdown() {
 // Ping checks the connection with the queues' Redis, as asynq's does. Ready checks more.
 func (s *Server) Ping() error { return s.asynq.Ping() }
 
-// Ready returns an error if jobs cannot run now, because the Redis of the queues or of the limiter does
-// not reply, rejects writes, or lacks a permission for a command. It is for health checks, and takes
-// one round trip for each queue and one for the limiter.
+// Ready returns an error if jobs cannot run now, because the Redis of the queues or of the limiter
+// does not reply, rejects writes, or lacks a permission for a command. It is for health checks, and
+// takes one round trip for each queue and one for the limiter.
 func (s *Server) Ready(ctx context.Context) error {
 	for _, c := range s.scopes {
 		err := c.queueHealth.Check(ctx)

@@ -9,11 +9,11 @@ import (
 	"github.com/google/uuid"
 )
 
-// slotTeller tells the leader of a scope how many worker slots of a server are free, so that a queue
-// is granted no more permits than its workers can use. Slots count as free only while the server's
-// queues are empty, because otherwise pending jobs take them. The server tells when the leader
-// requests it, when its queues become empty, and when a job takes the last slot. It is safe for
-// concurrent use.
+// slotTeller tells the leader of a scope how many worker slots of a server are free, so that a
+// queue is granted no more permits than its workers can use. Slots count as free only while the
+// server's queues are empty, because otherwise pending jobs take them. The server tells when the
+// leader requests it, when its queues become empty, and when a job takes the last slot. It is safe
+// for concurrent use.
 type slotTeller struct {
 	due chan struct{} // receives a value when a report is due
 

@@ -14,8 +14,8 @@ import (
 )
 
 // The program's rules and the functions of asynq's Config may panic, end their goroutine, or never
-// return. asynq calls them in goroutines in which a panic ends the process, and waits for them when it
-// shuts down. Therefore each call has a goroutine of its own.
+// return. asynq calls them in goroutines in which a panic ends the process, and waits for them when
+// it shuts down. Therefore each call has a goroutine of its own.
 
 // panicError is the error of a function that panicked.
 type panicError struct {
@@ -50,8 +50,8 @@ func goCall[T any](log *slog.Logger, what string, f func() (T, error)) <-chan re
 	return returned
 }
 
-// call calls f, a function of the program, and returns its result. When a shutdown no longer waits for
-// the program's code, call returns an error and leaves f running.
+// call calls f, a function of the program, and returns its result. When a shutdown no longer waits
+// for the program's code, call returns an error and leaves f running.
 func call[T any](s *Server, what string, f func() (T, error)) (T, error) {
 	r, ok := receive(s.patience, goCall(s.log, what, f))
 	if !ok {

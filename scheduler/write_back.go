@@ -62,12 +62,12 @@ func (q *redisClient) endLease(ctx context.Context, c *asynqdb.Call, send func(a
 	return cmd
 }
 
-// replace writes a job in place of asynq's call that the attempt has failed. It returns nil if asynq's
-// call is right. Then the job gets its queue position into its message.
+// replace writes a job in place of asynq's call that the attempt has failed. It returns nil if
+// asynq's call is right. Then the job gets its queue position into its message.
 //
-// The call has only the text of the error with which the attempt ended. If that text is not the text
-// of the attempt's put-back, the job failed after all, for example at its timeout, when asynq does not
-// wait for the handler.
+// The call has only the text of the error with which the attempt ended. If that text is not the
+// text of the attempt's put-back, the job failed after all, for example at its timeout, when asynq
+// does not wait for the handler.
 func (q *redisClient) replace(ctx context.Context, w *writeBack) *redis.Cmd {
 	if a := q.s.inFlight.take(w.attempt.job); a != nil { // its handler was never called
 		go a.releaseUnused()
@@ -80,8 +80,8 @@ func (q *redisClient) replace(ctx context.Context, w *writeBack) *redis.Cmd {
 		w.lease.Ended = time.Now().Add(-recovererWaits).Unix()
 		return q.forgive(ctx, w)
 	}
-	// If the context ended before the handler returned, asynq has asked RetryDelayFunc for the delay
-	// with the context's error, which does not have the delay of the rule's policy.
+	// If the context ended before the handler returned, asynq has asked RetryDelayFunc for the
+	// delay with the context's error, which does not have the delay of the rule's policy.
 	for _, err := range []error{context.Canceled, context.DeadlineExceeded} {
 		if policy := w.end.retry; policy != nil && w.Script == asynqdb.ScriptRetry && text == err.Error() {
 			w.SetAt(time.Now().Add(policy.class(err).Delay(w.attempt.retried)))

@@ -89,8 +89,8 @@ func TestAddEach_SlowInput(t *testing.T) {
 	}
 }
 
-// Commands that add jobs at the same time, while no worker runs, add all of them. If they add the same
-// job, only one succeeds.
+// Commands that add jobs at the same time, while no worker runs, add all of them. If they add the
+// same job, only one succeeds.
 func TestEnqueue_Concurrent(t *testing.T) {
 	t.Chdir(t.TempDir())
 	const commands, each = 3, 100
@@ -130,7 +130,7 @@ func TestEnqueue_Concurrent(t *testing.T) {
 func TestEnqueuer_RemovedFolder(t *testing.T) {
 	t.Chdir(t.TempDir())
 	e, out := newTestEnqueuer()
-	l, _ := e.check(<-given(jobspec.Job{Type: "mine"}))
+	l, _ := e.check(row{job: &jobspec.Job{Type: "mine"}})
 	e.batch = []line{l}
 	if err := cmp.Or(e.send(t.Context()), os.RemoveAll(".headgate")); err != nil {
 		t.Fatal(err)

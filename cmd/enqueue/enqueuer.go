@@ -92,30 +92,23 @@ type addedJob struct {
 	ID   string `json:"id"`
 }
 
-// each calls do with the good jobs. It calls idle while no row is there, and at the end.
-func (e *enqueuer) each(ctx context.Context, rows <-chan row, do func(line) error, idle func() error) error {
+// each calls do with the good jobs, and idle after each chunk of rows, when the next may be late.
+func (e *enqueuer) each(ctx context.Context, rows <-chan []row, do func(line) error, idle func() error) error {
 	for {
-		var r row
-		more := true
 		select {
-		case r, more = <-rows:
-		default:
-			if err := idle(); err != nil {
-				return err
-			}
-			select {
-			case r, more = <-rows:
-			case <-ctx.Done():
-			}
-		}
-		if ctx.Err() != nil {
+		case <-ctx.Done():
 			return ctx.Err()
-		}
-		if e.inputErr = r.err; !more || r.err != nil {
-			return idle()
-		}
-		if l, ok := e.check(r); ok {
-			if err := do(l); err != nil {
+		case chunk, more := <-rows:
+			for _, r := range chunk {
+				if r.err != nil {
+					e.inputErr = r.err
+				} else if l, ok := e.check(r); ok {
+					if err := do(l); err != nil {
+						return err
+					}
+				}
+			}
+			if err := idle(); err != nil || !more {
 				return err
 			}
 		}
@@ -202,7 +195,7 @@ const batchSize = 64
 
 // add adds each job as it is read. With strict it reads all jobs first, and adds none if a line is
 // bad.
-func (e *enqueuer) add(ctx context.Context, rows <-chan row, strict bool) error {
+func (e *enqueuer) add(ctx context.Context, rows <-chan []row, strict bool) error {
 	send := func() error { return e.send(ctx) }
 	idle := send
 	if strict {
@@ -287,9 +280,9 @@ func (e *enqueuer) isEnqueued(l line, err error) bool {
 	return errors.Is(err, asynq.ErrTaskIDConflict)
 }
 
-// warn warns of types whose answers are not kept, and of queues that no running worker serves. If no
-// worker is running, it warns of queues that this config does not serve. It ignores errors of Redis,
-// because the jobs are added.
+// warn warns of types whose answers are not kept, and of queues that no running worker serves. If
+// no worker is running, it warns of queues that this config does not serve. It ignores errors of
+// Redis, because the jobs are added.
 func (e *enqueuer) warn() {
 	conf, stderr := e.config, e.stdio.Err
 	for _, name := range slices.Sorted(maps.Keys(e.unkept)) {
@@ -316,8 +309,8 @@ func (e *enqueuer) warn() {
 	}
 }
 
-// close closes the connection, and the embedded Redis if this command runs it. err is the error that
-// ends the command, or nil.
+// close closes the connection, and the embedded Redis if this command runs it. err is the error
+// that ends the command, or nil.
 func (e *enqueuer) close(err error) error {
 	if e.rdb == nil {
 		return err

@@ -77,8 +77,13 @@ func (c *command) Validate() error {
 // maxLine bounds a line. Redis itself takes at most 512 MB.
 const maxLine = 64 << 20
 
-// read returns the lines of the file or of standard input, as they come.
-func (c *command) read(ctx context.Context, stdin io.Reader) (<-chan row, error) {
+// readFunc is an io.Reader.
+type readFunc func(p []byte) (int, error)
+
+func (f readFunc) Read(p []byte) (int, error) { return f(p) }
+
+// read returns the lines of the file or of standard input in chunks, as they come.
+func (c *command) read(ctx context.Context, stdin io.Reader) (<-chan []row, error) {
 	input := io.NopCloser(stdin)
 	if c.File != "-" {
 		file, err := os.Open(c.File)
@@ -87,17 +92,24 @@ func (c *command) read(ctx context.Context, stdin io.Reader) (<-chan row, error)
 		}
 		input = file
 	}
-	rows := make(chan row, batchSize)
-	send := func(r row) {
-		select {
-		case rows <- r:
-		case <-ctx.Done():
-		}
-	}
+	rows := make(chan []row, 1)
 	go func() {
 		defer close(rows)
 		defer input.Close()
-		scanner := bufio.NewScanner(input)
+		var chunk []row
+		send := func() {
+			if len(chunk) > 0 {
+				select {
+				case rows <- chunk:
+				case <-ctx.Done():
+				}
+			}
+			chunk = nil
+		}
+		scanner := bufio.NewScanner(readFunc(func(p []byte) (int, error) {
+			send() // because the read can block
+			return input.Read(p)
+		}))
 		scanner.Buffer(make([]byte, 64<<10), maxLine)
 		number := 1
 		for ; scanner.Scan() && ctx.Err() == nil; number++ {
@@ -106,7 +118,10 @@ func (c *command) read(ctx context.Context, stdin io.Reader) (<-chan row, error)
 				text = bytes.TrimPrefix(text, []byte("\ufeff")) // Windows editors write it
 			}
 			if len(text) > 0 {
-				send(row{number: number, text: bytes.Clone(text)})
+				chunk = append(chunk, row{number: number, text: bytes.Clone(text)})
+			}
+			if len(chunk) == batchSize {
+				send()
 			}
 		}
 		err := scanner.Err()
@@ -114,18 +129,21 @@ func (c *command) read(ctx context.Context, stdin io.Reader) (<-chan row, error)
 			err = fmt.Errorf("line %d is longer than %d MB: want one job a line", number, maxLine>>20)
 		}
 		if err != nil {
-			send(row{err: err})
+			chunk = append(chunk, row{err: err})
 		}
+		send()
 	}()
 	return rows, nil
 }
 
 // given returns jobs that were given by flags.
-func given(jobs ...jobspec.Job) <-chan row {
-	rows := make(chan row, len(jobs))
+func given(jobs ...jobspec.Job) <-chan []row {
+	rows := make(chan []row, 1)
+	var chunk []row
 	for _, job := range jobs {
-		rows <- row{job: &job}
+		chunk = append(chunk, row{job: &job})
 	}
+	rows <- chunk
 	close(rows)
 	return rows
 }

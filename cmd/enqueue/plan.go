@@ -22,7 +22,7 @@ import (
 )
 
 // plan prints when the first and the last job would run. It adds no job.
-func (e *enqueuer) plan(ctx context.Context, rows <-chan row) error {
+func (e *enqueuer) plan(ctx context.Context, rows <-chan []row) error {
 	p := &plan{queues: map[string]bool{}, parts: map[shard.Shard]*forecast.Options{}}
 	err := e.each(ctx, rows, func(l line) error {
 		if err := p.add(l); err != nil {

@@ -89,7 +89,8 @@ func (c *demoCommand) Run(ctx context.Context, stdio cli.IO) error {
 	}
 	defer server.Shutdown()
 
-	// The shortest time: as many calls as the API allows at once, then as many after each second and margin.
+	// The shortest time: as many calls as the API allows at once, then as many after each second and
+	// margin.
 	ideal := time.Duration((c.Jobs-1)/c.Rate) * (time.Second + c.Margin)
 	timeout := time.After(3*ideal + 30*time.Second)
 	for seconds := time.Tick(time.Second); api.done() < c.Jobs; {

@@ -15,7 +15,7 @@ import (
 	"github.com/headgate/headgate/internal/testutil/redistest"
 )
 
-// runWorker runs "worker run" with a config and a free port until the test ends, and returns its URL.
+// runWorker runs "worker run" with a config and a free port until the test ends. It returns the URL.
 func runWorker(t *testing.T, rdb *redistest.Server, config string) (url string) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "headgate.yaml")

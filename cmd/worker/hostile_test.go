@@ -74,8 +74,7 @@ func hostileJobs(t *testing.T, rdb redis.UniversalClient) {
 	})
 }
 
-// No command prints control characters of IDs, keys, payloads, errors and results. JSON has the whole
-// texts.
+// No command prints control characters of IDs, keys, payloads, errors and results.
 func TestHostileJobs(t *testing.T) {
 	server := redistest.Run(t)
 	rdb := server.Client()

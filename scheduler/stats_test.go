@@ -63,27 +63,17 @@ func TestStats_Counts(t *testing.T) {
 		if want := (stats.Counts{stats.Done: 15 + 15 + 1, stats.Failed: 15, stats.Archived: 3 * 15, stats.Dropped: 15, stats.PutBack: seen.Denied}); ends != want {
 			t.Errorf("the attempts ended as %v, want %v", ends, want)
 		}
-		st.wantLateness(int(seen.Denied))
+		r := st.server.scopes[0].stats
+		late, lateSum, _ := r.Lateness.Snapshot()
+		waits, _, _ := r.Wait.Snapshot()
+		runs, denials, _ := r.Denials.Snapshot()
+		if n := seen.Denied; int64(late) != n || int64(waits) != n || int64(denials) != n || int(runs) != len(st.ran()) || r.Ungranted.Load() > 0 {
+			t.Errorf("%d latenesses, %d waits, %v denials of %d jobs, %d without a grant; want %d of %d, none", late, waits, denials, runs, r.Ungranted.Load(), n, len(st.ran()))
+		}
+		if lateSum/float64(late) > idle.TaskCheckInterval.Seconds() {
+			t.Errorf("jobs were %fs late on average, the poll is %s", lateSum/float64(late), idle.TaskCheckInterval)
+		}
 	})
-}
-
-// wantLateness compares the histograms of jobs that waited with the limiter's answers, if each job
-// was denied at most once a run.
-func (st *stack) wantLateness(waited int) {
-	st.t.Helper()
-	r := st.server.scopes[0].stats
-	late, lateSum, _ := r.Lateness.Snapshot()
-	waits, _, _ := r.Wait.Snapshot()
-	runs, denials, _ := r.Denials.Snapshot()
-	if int(late) != waited || int(waits) != waited || int(denials) != waited || int(runs) != len(st.ran()) {
-		st.t.Errorf("%d latenesses, %d waits, %v denials of %d jobs; want %d of %d", late, waits, denials, runs, waited, len(st.ran()))
-	}
-	if n := r.Ungranted.Load(); n > 0 {
-		st.t.Errorf("%d jobs came without a grant", n)
-	}
-	if lateSum/float64(late) > idle.TaskCheckInterval.Seconds() {
-		st.t.Errorf("jobs were %fs late on average, the poll is %s", lateSum/float64(late), idle.TaskCheckInterval)
-	}
 }
 
 // TestStats_FlushedAtShutdown: a server that stops writes what it has counted.

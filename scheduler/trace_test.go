@@ -111,16 +111,3 @@ func TestTraces_PutBack(t *testing.T) {
 		}
 	})
 }
-
-// TestTraces_None: if the program records no traces, its jobs carry none.
-func TestTraces_None(t *testing.T) {
-	_, rdb := redistest.Mini(t)
-	info, err := NewClient(rdb).Enqueue(NewTask("job", nil))
-	if err != nil {
-		t.Fatal(err)
-	}
-	info, err = asynq.NewInspectorFromRedisClient(rdb).GetTaskInfo("default", info.ID)
-	if err != nil || len(info.Headers) != 0 {
-		t.Errorf("headers %v, %v; want none", info.Headers, err)
-	}
-}

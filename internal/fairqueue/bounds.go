@@ -6,6 +6,9 @@ import "slices"
 type bounds struct {
 	list      []bound // entries whose time is in the future
 	updatedAt int64   // time of the last reply, Unix microseconds
+	// trustTime is how long the last reply is trusted, in microseconds. After it the first lane is
+	// tried anyway. trustTime doubles with each such try, until a try is granted.
+	trustTime int64
 }
 
 // bound says that total or more permits are not available before at. total includes the permits
@@ -16,8 +19,11 @@ type bound struct {
 	blocked   bool // the meter is paused or blocked
 }
 
-// trustTime is how long a reply is trusted, in microseconds. After it the first lane is tried anyway.
-const trustTime = 30_000_000
+// Minimum and maximum of trustTime, in microseconds.
+const (
+	minTrust = 1_000_000
+	maxTrust = 30_000_000
+)
 
 // boundOf returns the latest bound that applies to total permits. Bounds for fewer permits apply as
 // well, because more permits are never available sooner.
@@ -64,5 +70,5 @@ func (c *Core) trustedUntil(m *meter) int64 {
 	if c.exact {
 		return never
 	}
-	return m.updatedAt + trustTime
+	return m.updatedAt + m.trustTime
 }

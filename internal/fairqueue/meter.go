@@ -33,7 +33,7 @@ type meter struct {
 func (c *Core) meter(name string) *meter {
 	m := c.meters[name]
 	if m == nil {
-		m = &meter{name: name, published: -1, batch: batch{left: 1, step: 1}}
+		m = &meter{name: name, published: -1, bounds: bounds{trustTime: minTrust}, batch: batch{left: 1, step: 1}}
 		m.shares.parts = map[string]*share{}
 		m.due.value = m
 		c.meters[name] = m
@@ -47,7 +47,7 @@ func (c *Core) Changed(now int64, name string) {
 	if m == nil {
 		return
 	}
-	m.bounds = bounds{}
+	m.bounds = bounds{trustTime: minTrust}
 	if full := now - m.fullSince; m.fullSince > 0 && m.interval > 0 {
 		m.interval += (full - m.interval) / 4
 	} else if m.fullSince > 0 {

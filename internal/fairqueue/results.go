@@ -42,6 +42,7 @@ func (c *Core) applyResult(now int64, t pendingTurn, r Result) {
 	l := t.lane
 	if r.Outcome == Granted {
 		for _, n := range l.needs {
+			n.trustTime = minTrust
 			n.fullSince = 0 // a permit became free, with or without a notification
 		}
 	}
@@ -131,6 +132,7 @@ func (c *Core) updateNeeds(now int64, l *lane, r Result) {
 			}
 		}
 		if own.update(now, l.held[i], n) {
+			own.trustTime = minTrust
 			c.wake(own.meter, 0)
 		}
 	}

@@ -102,6 +102,7 @@ func (c *Core) serve(m *meter, now int64) {
 		}
 		c.try(l, m, now)
 		if early {
+			m.trustTime = min(2*m.trustTime, maxTrust)
 			m.left = 0
 		}
 	}
@@ -136,7 +137,7 @@ func (m *meter) horizon(now int64) int64 {
 }
 
 // limitAdvance records the maximum advance of a job. It applies to all lanes of the meter for
-// trustTime.
+// maxTrust.
 func (m *meter) limitAdvance(now, advance int64) {
 	if advance >= maxAdvance {
 		return
@@ -144,7 +145,7 @@ func (m *meter) limitAdvance(now, advance int64) {
 	if m.nearUntil > now {
 		advance = min(advance, m.nearAdvance)
 	}
-	m.nearUntil, m.nearAdvance = now+trustTime, advance
+	m.nearUntil, m.nearAdvance = now+maxTrust, advance
 }
 
 // leadTime is how long before its permits are available a job is granted that may arrive early. The

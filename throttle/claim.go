@@ -39,8 +39,9 @@ type claim struct {
 const pausedUS = 60_000_000
 
 // bottleneck returns the claim with the longest wait, and the first time at which the permits of
-// all claims are available. A window with a margin can close again before the other meters open. If the limit is paused, or if bottleneck does not find such a time
-// in 100 steps, it returns a time at which the caller should request again.
+// all claims are available: a window with a margin can close again before the other meters open. If
+// the limit is paused, or if there is no such time in 100 steps, it returns a time at which the
+// caller should request again.
 func bottleneck(claims []claim) (slowest *claim, at int64) {
 	at = -1
 	from := claims[0].now

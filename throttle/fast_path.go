@@ -17,10 +17,9 @@ import (
 
 // The fast path is a short script, lua/limits/fast_path.lua, which decides most calls: those whose
 // limits are funnels or token buckets with a rate and a capacity and nothing else, while no job
-// waits for permits. The script does not read the definitions of the limits. This process has a
-// copy of them, and the script only checks that the copy is still valid. The script decides with a
-// few comparisons, and replies with the state of each meter. From that state the meters in Go
-// compute the numbers of the Decision.
+// waits for permits. The script only checks that this process's copies of the limits are still
+// valid, decides with a few comparisons, and replies with the state of each meter. From that state
+// the meters in Go compute the numbers of the Decision.
 
 // fastLimit is this process's copy of a limit.
 type fastLimit struct {
@@ -127,8 +126,8 @@ type fastBatch struct {
 	calls  []*call
 }
 
-// sendFast sends calls in one script, and decides the calls that the script could decide. A caller's
-// name and number let Redis recognize a repeat for jobs. If a limit changed between two calls, they
+// sendFast sends calls in one script, and decides the calls that the script could decide. For jobs, a
+// caller's name and number let Redis recognize a repeat. If a limit changed between two calls, they
 // have different copies of it. Then sendFast leaves out the later call.
 func (s *shared) sendFast(ctx context.Context, calls []*call, areJobs bool) {
 	b, indexes := &fastBatch{keys: []string{s.prefix}}, map[string]int{}

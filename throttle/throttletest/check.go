@@ -1,10 +1,9 @@
 // Package throttletest checks a history of admitted calls against the guarantee of a limit. It
 // needs only the history and the limit, so it can check any limiter, or what a server has counted.
 //
-// A test records an [Admission] for each call that was allowed, and ends with [Check]. Check
-// compares the history with the guarantee of the limit's Kind in every window, not only in those
-// that begin with a call. A limiter that admits nothing violates nothing: other tests must check
-// that it is not too strict.
+// A test records an [Admission] for each call that was allowed, and ends with [Check], which
+// compares the history with the guarantee of the limit's Kind in every window. Other tests must
+// check that the limiter is not too strict.
 package throttletest
 
 import (
@@ -40,11 +39,10 @@ func Check(limit throttle.Limit, history []Admission) error {
 }
 
 // CheckStarts is like Check for the times at which calls were sent, which are up to late after
-// their permits were taken. The permits of the calls in a window may be from a window that
-// begins earlier by late and has the same end. For a FixedWindow, CheckStarts leaves out the calls
-// of the first part of a window, of length late, because their permits may be of the window before.
-// It also checks each two neighboring windows together. It does not check a Margin, which is for the
-// time that calls need to arrive.
+// their permits were taken. So the permits of the calls in a window are from a window that begins
+// earlier by late. For a FixedWindow, the calls of the first part of a window, of length late, may
+// be of the window before, and CheckStarts checks each two neighboring windows together. It does not
+// check a Margin, which is for the time that calls need to arrive.
 func CheckStarts(limit throttle.Limit, starts []Admission, late time.Duration) error {
 	violations := judge(limit, starts, late.Microseconds())
 	if len(violations) == 0 {

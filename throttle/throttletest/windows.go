@@ -20,8 +20,8 @@ import (
 //
 // If calls are sent up to `late` after their permits were taken, rate·late more calls are allowed.
 //
-// This is the definition of a leaky bucket. It does not compute a level that drains or a theoretical
-// arrival time, as limiters do, so it cannot repeat a mistake in those.
+// It computes no level that drains or theoretical arrival time, as limiters do, so it cannot repeat
+// a mistake in those.
 func overRate(limit throttle.Limit, history []Admission, late int64) (violations []string) {
 	period := big.NewInt((limit.Rate.Per + limit.Margin).Microseconds())
 	n := big.NewInt(int64(limit.Rate.N))

@@ -23,9 +23,9 @@ type history struct {
 	mu       sync.Mutex
 	starts   []start
 	denials  int
-	enqueued []int64 // by the job's number, only where jobs arrive
 	all      chan struct{}
 	want     int
+	enqueued []int64 // by the job's number, only where jobs arrive; read once all have
 }
 
 func newHistory(jobs int) *history {
@@ -48,12 +48,6 @@ func (h *history) denied() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.denials++
-}
-
-func (h *history) enqueuedAt(at int64) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.enqueued = append(h.enqueued, at)
 }
 
 // byAdmission returns the starts in the order of admission.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -81,11 +82,8 @@ func ways(rows []scriptRow) []scriptRow {
 			sum.Scripts += 1 / jobs
 			sum.Commands += rows[i].Commands / jobs
 			sum.Usec += rows[i].Usec / jobs
-			if rows[i].Kir != nil {
-				if sum.Kir == nil {
-					sum.Kir = new(float64)
-				}
-				*sum.Kir += *rows[i].Kir / jobs
+			if kir := rows[i].Kir; kir != nil {
+				sum.Kir = new(*cmp.Or(sum.Kir, new(0.0)) + *kir/jobs)
 			}
 		}
 		sums = append(sums, sum)

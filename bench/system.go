@@ -144,7 +144,7 @@ func (b *bench) arrive(jobs []job, perSecond int, h *history) error {
 		if err := b.sleep(time.Until(begin.Add(time.Duration(i) * time.Second / time.Duration(perSecond)))); err != nil {
 			return err
 		}
-		h.enqueuedAt(time.Now().UnixMicro())
+		h.enqueued = append(h.enqueued, time.Now().UnixMicro())
 		if err := b.enqueue(j); err != nil {
 			return err
 		}

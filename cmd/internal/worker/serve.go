@@ -59,11 +59,9 @@ func newMux(w *Worker, p *page.Page, open bool) *http.ServeMux {
 	if open {
 		guard = func(h http.Handler) http.Handler { return h }
 	}
-	// The TimeoutHandler buffers the answer, so a slow client does not count as a scrape.
-	scrapes := promhttp.HandlerFor(registry, promhttp.HandlerOpts{MaxRequestsInFlight: maxScrapes})
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(out http.ResponseWriter, _ *http.Request) { fmt.Fprintln(out, "ok") })
-	mux.Handle("GET /metrics", guard(http.TimeoutHandler(scrapes, answerTimeout, "")))
+	mux.Handle("GET /metrics", guard(scrapes(registry)))
 	mux.Handle("GET /readyz", guard(http.HandlerFunc(func(out http.ResponseWriter, r *http.Request) {
 		if err := w.ready(r.Context()); err != nil {
 			http.Error(out, err.Error(), http.StatusServiceUnavailable)
@@ -88,6 +86,13 @@ func (w *Worker) newPage(p config.Page) (*page.Page, error) {
 		NormalizeKey: func(limit, key string) (string, error) { return w.config.Load().Tasks.Key(limit, key) },
 		Token:        string(p.Token), HTTPS: p.HTTPS, ReadOnly: p.ReadOnly, Redact: p.Redact,
 	})
+}
+
+// scrapes serves metrics. A slow client does not count as a scrape, because the TimeoutHandler buffers
+// the answer.
+func scrapes(from prometheus.Gatherer) http.Handler {
+	scrape := promhttp.HandlerFor(from, promhttp.HandlerOpts{MaxRequestsInFlight: maxScrapes})
+	return http.TimeoutHandler(scrape, answerTimeout, "")
 }
 
 // ready returns why the worker is not ready, in one line.

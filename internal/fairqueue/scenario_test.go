@@ -13,36 +13,6 @@ func (w *simulation) pass(t *testing.T, seconds int64) {
 	}
 }
 
-// TestExpensiveJob_NotOvertaken: lanes that arrive later do not pass one that waits for
-// many permits, whatever their names.
-func TestExpensiveJob_NotOvertaken(t *testing.T) {
-	for _, name := range []string{"a", "shared"} {
-		w := newSimulation(1)
-		shared := w.rate(name, 10, 10)
-		fill := w.lane("q", one(shared)...)
-		w.enqueue(fill, 30)
-		big := w.lane("q2", simNeed{shared, 5})
-		w.at(second/2, func() { w.enqueue(big, 1) })
-		passed := 0
-		for i := range 600 {
-			newcomer := w.lane("q", one(w.rate(fmt.Sprintf("host%d", i), 1, 1), shared)...)
-			w.at(second*6/10+int64(i)*second/10, func() {
-				w.enqueue(newcomer, 1)
-				if big.done == 0 {
-					passed += newcomer.done
-				}
-			})
-		}
-		w.run(60 * second)
-		if passed > 3 || big.done != 1 {
-			t.Errorf("limit %s: %d newcomers passed a job of cost 5, which ran %d times", name, passed, big.done)
-		}
-		if worst := w.history.Lane(big.name).Worst; worst > 2*second {
-			t.Errorf("limit %s: the job of cost 5 was called after %d µs", name, worst)
-		}
-	}
-}
-
 // TestHold_SlotNotKeptIdle: a slot is kept for a job that waits for another limit only where that
 // is there before the next slot is free, however long leases are. Else slots would be idle
 // while jobs wait that need nothing else; and where jobs run for long, what a funnel gives.

@@ -149,8 +149,9 @@ func TestTurns_Windows(t *testing.T) {
 				began := time.Now()
 				time.Sleep(25*time.Second - time.Millisecond)
 				turns := st.turnsOf(began.Add(-1))
-				if both, alone := turns["both"], turns["alone"]; both < 107 || alone < 107 || both+alone < 245 {
-					t.Errorf("%d and %d turns of 250, want 107 at least", both, alone)
+				// If slots are scarce, 40 % is what docs/design.md promises.
+				if both, alone := turns["both"], turns["alone"]; both < 100 || alone < 100 || both+alone < 245 {
+					t.Errorf("%d and %d turns of 250, want 100 at least", both, alone)
 				}
 				time.Sleep(time.Second) // until the handlers have returned
 			})

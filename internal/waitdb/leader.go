@@ -16,7 +16,7 @@ import (
 
 // Version is the version of the data in Redis. It increases if the scripts of another version would
 // misread the data. Workers of the earlier version must be stopped first.
-const Version = 6
+const Version = 7
 
 // NewEpoch returns a new random ID of a scope's data, prefixed with Version.
 func NewEpoch() string { return fmt.Sprint(Version, " ", uuid.NewString()) }

@@ -25,8 +25,15 @@ func (c *backlogCommand) Run(b *bench) error {
 		name        string
 		value, from int
 	}{
-		{"jobs", s.Jobs, 2}, {"rate", s.Rate, 1}, {"capacity", s.Capacity, 1}, {"hosts", s.Hosts, 0}, {"host-rate", s.HostRate, 1},
-		{"arrive", s.Arrive, 0}, {"concurrency", s.Concurrency, 1}, {"repeat", c.Repeat, 1}, {"waiting", s.Waiting, 0},
+		{"jobs", s.Jobs, 2},
+		{"rate", s.Rate, 1},
+		{"capacity", s.Capacity, 1},
+		{"hosts", s.Hosts, 0},
+		{"host-rate", s.HostRate, 1},
+		{"arrive", s.Arrive, 0},
+		{"concurrency", s.Concurrency, 1},
+		{"repeat", c.Repeat, 1},
+		{"waiting", s.Waiting, 0},
 	} {
 		if flag.value < flag.from {
 			errs = append(errs, fmt.Errorf("--%s %d: want %d or more", flag.name, flag.value, flag.from))

@@ -53,8 +53,15 @@ func (c *shardsCommand) Run(b *bench) error {
 	var rows []shardsRow
 	alone := map[int]float64{} // jobs a second and core of one Redis without shards, by rate
 	for _, k := range []struct{ times, of, masters, shards int }{
-		{1, 16, 1, 1}, {1, 3, 1, 1}, {1, 2, 1, 1}, {1, 1, 1, 1},
-		{1, 1, 1, 4}, {1, 1, 1, 16}, {1, 1, 3, 16}, {3, 2, 3, 4}, {3, 2, 3, 16},
+		{1, 16, 1, 1},
+		{1, 3, 1, 1},
+		{1, 2, 1, 1},
+		{1, 1, 1, 1},
+		{1, 1, 1, 4},
+		{1, 1, 1, 16},
+		{1, 1, 3, 16},
+		{3, 2, 3, 4},
+		{3, 2, 3, 16},
 	} {
 		part := shardsCommand{Jobs: c.Jobs * k.times / k.of, Rate: c.Rate * k.times / k.of, Capacity: c.Capacity * k.times / k.of, Concurrency: c.Concurrency}
 		client, servers := redis.UniversalClient(b.rdb), []*redistest.Server{b.server}

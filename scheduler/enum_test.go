@@ -17,7 +17,11 @@ func TestEnums_Text(t *testing.T) {
 		read any
 		want string
 	}{
-		{"drop", &a, "drop"}, {"linear", &g, "linear"}, {"none", &j, "none"}, {"back", &r, "back"}, {"low", &p, "low"},
+		{"drop", &a, "drop"},
+		{"linear", &g, "linear"},
+		{"none", &j, "none"},
+		{"back", &r, "back"},
+		{"low", &p, "low"},
 		{"delete", &a, `"delete": want one of archive, drop, run`},
 		{"urgent", &p, `"urgent": want one of normal, high, low`},
 	} {

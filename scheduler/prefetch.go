@@ -203,7 +203,8 @@ func (p *prefetcher) send(ctx context.Context, c *asynqdb.Dequeue, n int) (int, 
 func (p *prefetcher) notePass(queue string, found []*attempt, n int, took time.Duration) {
 	isNew := func(a *attempt) bool { return !a.back }
 	isShort := func(a *attempt) bool {
-		return isNew(a) && !(a.isDone() && a.decision.Outcome == throttle.Denied && a.decision.RetryAfter >= 2*longestRest)
+		isLong := a.isDone() && a.decision.Outcome == throttle.Denied && a.decision.RetryAfter >= 2*longestRest
+		return isNew(a) && !isLong
 	}
 	switch {
 	case !slices.ContainsFunc(found, isNew):

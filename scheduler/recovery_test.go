@@ -208,7 +208,7 @@ func TestRecovery_LostEntries(t *testing.T) {
 					}
 					time.Sleep(500 * time.Millisecond)
 					runs := w.runs
-					for _, key := range strings.Fields(lost) {
+					for key := range strings.FieldsSeq(lost) {
 						n := int64(0)
 						switch key {
 						case message:

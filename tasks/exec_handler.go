@@ -157,7 +157,7 @@ func (h *ExecHandler) run(ctx context.Context, name string, c Command, args []st
 	wrong.Stderr = strings.TrimSpace(strings.ToValidUTF8(hidden.hideEnd(stderr.kept, maxStderr), "\uFFFD"))
 	exit, exited := errors.AsType[*exec.ExitError](err)
 	switch cause := context.Cause(ctx); { // the cause explains the signal that ended the command
-	case cause == tooMuch:
+	case errors.Is(cause, tooMuch):
 		return nil, fmt.Errorf("command %s: %w: %w", name, tooMuch, asynq.SkipRetry)
 	case cause != nil:
 		wrong.Reason = cause.Error()

@@ -19,7 +19,8 @@ import (
 // define makes limits known, or ends the test.
 func define(t *testing.T, l interface {
 	Define(context.Context, ...throttle.Limit) error
-}, limits ...throttle.Limit) {
+}, limits ...throttle.Limit,
+) {
 	t.Helper()
 	must(t, l.Define(t.Context(), limits...))
 }
@@ -34,7 +35,8 @@ func must(t *testing.T, err error) {
 // ask takes n permits of a limit for the key "k".
 func ask(t *testing.T, l interface {
 	AllowN(ctx context.Context, limit, key string, n int) (throttle.Decision, error)
-}, limit string, n int) throttle.Decision {
+}, limit string, n int,
+) throttle.Decision {
 	t.Helper()
 	d, err := l.AllowN(t.Context(), limit, "k", n)
 	must(t, err)
@@ -44,7 +46,8 @@ func ask(t *testing.T, l interface {
 // outcomes asks for one permit at a time.
 func outcomes(t *testing.T, l interface {
 	AllowN(ctx context.Context, limit, key string, n int) (throttle.Decision, error)
-}, limit string, calls int) (got []throttle.Outcome) {
+}, limit string, calls int,
+) (got []throttle.Outcome) {
 	t.Helper()
 	for range calls {
 		got = append(got, ask(t, l, limit, 1).Outcome)

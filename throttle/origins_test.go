@@ -16,7 +16,8 @@ import (
 // count returns the number of calls that were allowed.
 func count(t *testing.T, l interface {
 	Allow(ctx context.Context, limit, key string) (throttle.Decision, error)
-}, limit, key string, calls int) (passed int) {
+}, limit, key string, calls int,
+) (passed int) {
 	t.Helper()
 	for range calls {
 		d, err := l.Allow(t.Context(), limit, key)

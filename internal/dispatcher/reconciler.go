@@ -99,8 +99,10 @@ func (d *dispatcher) nextCheck() *check {
 		interval := &d.ReconcileInterval
 		r.addQueues(d.Queues...)
 		r.checks = []*check{
-			{step: d.readWeights, interval: interval}, {step: d.checkJobs(), interval: &r.jobInterval},
-			{step: d.checkLanes(), interval: interval}, {step: d.checkReserved(), interval: interval},
+			{step: d.readWeights, interval: interval},
+			{step: d.checkJobs(), interval: &r.jobInterval},
+			{step: d.checkLanes(), interval: interval},
+			{step: d.checkReserved(), interval: interval},
 		}
 		for _, queue := range r.queues {
 			r.checks = append(r.checks, &check{step: d.checkOrphans(queue), interval: interval}, &check{step: d.extendPutBacks(queue), interval: &r.extendInterval})

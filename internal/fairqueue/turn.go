@@ -97,7 +97,7 @@ func (c *Core) serve(m *meter, now int64) {
 				c.hold(l, m, x, now)
 			}
 			c.prepareHolds(l, x, now)
-			c.move(now, l, x)
+			c.move(l, x)
 			continue
 		}
 		c.try(l, m, now)
@@ -181,7 +181,7 @@ func (c *Core) blocker(l *lane, m *meter, now int64) (w wait) {
 }
 
 // move makes a lane wait at another meter and keeps its position.
-func (c *Core) move(now int64, l *lane, x wait) {
+func (c *Core) move(l *lane, x wait) {
 	key := l.lastTurn
 	if c.isDisabled(keepPosition) {
 		key = c.nextNumber()

@@ -100,17 +100,17 @@ func (m *Monitor) set(began time.Time, err error) {
 	}
 }
 
-// state returns why Redis cannot be used, or nil, and when the last outage ended.
-func (m *Monitor) state() (err error, ended time.Time) {
+// state returns when the last outage ended, and why Redis cannot be used, or nil.
+func (m *Monitor) state() (ended time.Time, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.err, m.ended
+	return m.ended, m.err
 }
 
 // Check returns an error if Redis cannot be used now. It takes one round trip for each prefix, or two
 // in a cluster.
 func (m *Monitor) Check(ctx context.Context) error {
-	before, _ := m.state()
+	_, before := m.state()
 	return m.check(ctx, ProblemOf(before) == NoRights)
 }
 
@@ -201,12 +201,12 @@ func (q *OutageFilter) Handle(ctx context.Context, r slog.Record) error {
 		return true
 	})
 	for _, m := range q.Monitors {
-		down, ended := m.state()
+		ended, down := m.state()
 		if down == nil {
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), checkTimeout)
 			_ = m.check(ctx, isAboutRights)
 			cancel()
-			down, ended = m.state()
+			ended, down = m.state()
 		}
 		after := r.Time.Sub(ended)
 		if down != nil || after <= 0 || after < time.Second && ctx.Value(lateKey{}) != nil {

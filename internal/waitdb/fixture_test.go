@@ -111,7 +111,8 @@ const (
 
 func define(t *testing.T, l interface {
 	Define(context.Context, ...throttle.Limit) error
-}, limits ...throttle.Limit) {
+}, limits ...throttle.Limit,
+) {
 	t.Helper()
 	must(t, l.Define(t.Context(), limits...))
 }
@@ -119,7 +120,8 @@ func define(t *testing.T, l interface {
 // ask takes n permits of a limit for the key "k", beside the lanes.
 func ask(t *testing.T, l interface {
 	AllowN(ctx context.Context, limit, key string, n int) (throttle.Decision, error)
-}, limit string, n int) throttle.Decision {
+}, limit string, n int,
+) throttle.Decision {
 	t.Helper()
 	d, err := l.AllowN(t.Context(), limit, "k", n)
 	must(t, err)

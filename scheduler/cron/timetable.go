@@ -84,7 +84,10 @@ type cronField struct {
 }
 
 var cronFields = []cronField{
-	{0, 59, nil}, {0, 59, nil}, {0, 23, nil}, {1, 31, nil},
+	{0, 59, nil},
+	{0, 59, nil},
+	{0, 23, nil},
+	{1, 31, nil},
 	{1, 12, strings.Fields("jan feb mar apr may jun jul aug sep oct nov dec")},
 	{0, 6, strings.Fields("sun mon tue wed thu fri sat")},
 }

@@ -51,7 +51,8 @@ func Main(ctx context.Context, name, about string, grammar any, globals *Globals
 	}()
 	parser, err := kong.New(grammar, append([]kong.Option{
 		mapper(func(text string) (string, error) { return text, nil }), mapper(jobspec.ParseDuration), mapper(jobspec.ParseTime), mapper(throttle.ParseRate),
-		kong.Name(name), kong.Description(about), kong.Vars{"version": version()},
+		kong.Name(name), kong.Description(about),
+		kong.Vars{"version": version()},
 		kong.Writers(stdio.Out, stdio.Err),
 		kong.Exit(func(code int) { panic(exit(code)) }),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}),

@@ -26,8 +26,10 @@ const FolderName = ".headgate"
 // answerTimeout bounds the time that a server needs to start, to answer and to end.
 const answerTimeout = 10 * time.Second
 
-var tick = time.Second                   // between two checks of the folder, and between two saves of a miniredis
-var childAttributes *syscall.SysProcAttr // of redis-server, set by the source file for an operating system
+var (
+	tick            = time.Second        // between two checks of the folder, and between two saves of a miniredis
+	childAttributes *syscall.SysProcAttr // of redis-server, set by the source file for an operating system
+)
 
 // A Store is the Redis of one folder. The process that holds the folder's lock runs the server.
 // When that process ends, another that has the Store open takes the lock.

@@ -20,16 +20,16 @@ import (
 )
 
 const (
-	// heartbeat is the shortest interval between two lease renewals that no notification causes. With each renewal the leader
-	// also reads new lanes, and changes whose notifications were lost.
+	// heartbeat is the shortest interval between two lease renewals that no notification causes.
+	// With each renewal the leader also reads new lanes, and changes whose notifications were lost.
 	heartbeat = 500 * time.Millisecond
 	// DefaultMaxHeartbeat is the default of Config.MaxHeartbeat, the longest interval between two
 	// lease renewals while no turn is due.
 	DefaultMaxHeartbeat = 5 * time.Second
 	// LeaseMargin is added to the renewal interval to get the duration of the lease.
 	LeaseMargin = time.Second
-	// takeoverDelay is the time that a process waits before it takes a lease: after the end of a dead
-	// leader's lease, or after a leader has stepped down for another process.
+	// takeoverDelay is the time that a process waits before it takes a lease: after a dead leader's
+	// lease has ended, or after a leader has stepped down for another process.
 	takeoverDelay = 200 * time.Millisecond
 	// ErrorPause is the pause before a process calls Redis again after an error.
 	ErrorPause = time.Second
@@ -58,10 +58,10 @@ type Config struct {
 	LimiterHealth     *redishealth.Monitor // outages of the limiter's Redis
 	QueuesHealth      *redishealth.Monitor // outages of asynq's Redis
 	ReconcileInterval time.Duration        // between two passes over all waiting jobs
-	MaxHeartbeat      time.Duration        // between two heartbeats if nothing is due
+	MaxHeartbeat      time.Duration        // longest interval between two lease renewals
 	Stats             *stats.Recorder
-	// SlotsRequested is called when the leader asks for the free worker slots of servers that serve
-	// one of these queues. Nil ignores the request.
+	// SlotsRequested is called when the leader asks the servers of these queues for their free
+	// worker slots. If it is nil, this process does not answer.
 	SlotsRequested func(queues []string)
 	// Spread distributes the leadership of several scopes evenly among the processes. If it is nil,
 	// the process that takes the lease first leads.
@@ -94,7 +94,7 @@ type dispatcher struct {
 	// expectedChange is the number of the last meter change in Redis at the last heartbeat. Its
 	// notification must arrive before the next heartbeat.
 	expectedChange   int64
-	subscribed       bool      // to notifications
+	subscribed       bool      // whether the subscription to notifications was ever established
 	renewAt          time.Time // time to take or renew the lease
 	heldUntil        time.Time // earliest end of another process's lease
 	nextWaitDeadline time.Time
@@ -142,8 +142,9 @@ func Run(ctx context.Context, c Config) {
 	d.Stats.IsLeader.Store(false)
 }
 
-// round does what is due, and returns the time of the next round. After an error
-// that is ErrorPause later, unless a notification arrives. The health monitors log outages, once each; round logs all other errors.
+// round does what is due, and returns the time of the next round. After an error it is ErrorPause
+// later, unless a notification arrives. The health monitors log outages, once each; round logs all
+// other errors.
 func (d *dispatcher) round(ctx context.Context) time.Time {
 	var err error
 	if !time.Now().Before(d.renewAt) {
@@ -245,12 +246,13 @@ func (d *dispatcher) sleep(ctx context.Context, notifications <-chan waitdb.Noti
 }
 
 // handle processes a notification, and reports whether a round is needed now. A process that is not
-// the leader takes the lease at once if no process holds the lease and there is something to do, or
-// if the leader has stepped down for it or for any process. If the leader has named another process,
-// it waits for takeoverDelay. It ignores its own SteppedDown notification.
+// the leader takes the lease at once in two cases: no process holds the lease and there is
+// something to do, or the leader has stepped down for this process or for any. If the leader has
+// named another process, this process waits for takeoverDelay. It ignores its own SteppedDown
+// notification.
 func (d *dispatcher) handle(ctx context.Context, n waitdb.Notification) bool {
 	now := time.Now()
-	process, successor, _ := strings.Cut(n.Name, " ") // of SteppedDown
+	process, successor, _ := strings.Cut(n.Name, " ") // if it is SteppedDown
 	if n.Kind == waitdb.Reconnected {
 		if d.subscribed { // Redis may have lost data since the core read them
 			d.core = nil

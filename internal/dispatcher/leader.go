@@ -70,9 +70,9 @@ func (d *dispatcher) takeOver(ctx context.Context, l waitdb.Leadership) error {
 	return err
 }
 
-// readMissed passes new lanes to the core; after a takeover it passes all lanes. If
-// the notification of a change has not arrived by the next heartbeat, it was lost. It is then
-// unknown which meter changed, so the core checks all of them.
+// readMissed passes new lanes to the core; after a takeover it passes all lanes. If the
+// notification of a change has not arrived by the next heartbeat, it was lost. Which meter changed
+// is then unknown, so the core discards what all meters last replied.
 func (d *dispatcher) readMissed(ctx context.Context, l waitdb.Leadership, all bool) error {
 	if err := d.addLanes(ctx, l, all); err != nil {
 		return err
@@ -93,8 +93,8 @@ func (d *dispatcher) readMissed(ctx context.Context, l waitdb.Leadership, all bo
 	return nil
 }
 
-// readWeights reads the weights of queues: after a takeover, after a notification, and with the checks
-// of the reconciler, because notifications may get lost.
+// readWeights reads the weights of queues: after a takeover, after a notification, and as a check
+// of the reconciler, because notifications may get lost. more is always false: it is one step.
 func (d *dispatcher) readWeights(ctx context.Context) (more bool, err error) {
 	weights, err := d.Waits.Weights(ctx)
 	if d.limiterHealth.Note(ctx, err) != nil {
@@ -133,10 +133,10 @@ func (d *dispatcher) addLanes(ctx context.Context, l waitdb.Leadership, all bool
 	}
 }
 
-// stepDown gives the lease back, so that another process takes over at once. A process that reaches
-// the limiter but not the queues steps down, too, because it cannot promote the jobs that it grants
-// permits. A process without a core may hold the lease, if it has just lost its connection, or
-// could not read all lanes.
+// stepDown gives the lease back, so that another process takes over at once: the successor, or any
+// process if successor is empty. A process that reaches the limiter but not the queues steps down,
+// too, because it cannot promote the jobs that it grants permits. A process without a core may hold
+// the lease: it has just lost its connection, or could not read all lanes.
 func (d *dispatcher) stepDown(ctx context.Context, successor string) {
 	d.core = nil
 	d.logFound()
@@ -145,11 +145,11 @@ func (d *dispatcher) stepDown(ctx context.Context, successor string) {
 	d.limiterHealth.Note(ctx, d.Waits.StepDown(ctx, d.process, successor))
 }
 
-// publishShares writes the number of waiting lanes of each meter to Redis, if it has changed. If a meter
-// has none, new jobs may take its permits directly, without a turn. A meter stays contended if a lane
-// waits there that this process does not know yet. The core checks a meter that becomes contended
-// again, because a change before that had no notification. After a takeover all is true: contended
-// meters at which no lane waits any more are written, too.
+// publishShares writes the number of lanes that take turns at each meter to Redis, if it has
+// changed. If it is 0, new jobs may take the meter's permits directly, without a turn. A meter
+// stays contended if a lane waits there that this process does not know yet. The core checks a
+// meter that becomes contended again, because its earlier changes had no notification. After a
+// takeover all is true: contended meters at which no lane waits any more are written, too.
 func (d *dispatcher) publishShares(ctx context.Context, all bool) error {
 	sharing := d.core.Sharing(d.clock.now())
 	if all {

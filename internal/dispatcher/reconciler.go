@@ -15,35 +15,35 @@ const (
 	// maxExtendInterval while no turn is due, because no put-back ends before the next turn.
 	extendInterval    = 2 * time.Second
 	maxExtendInterval = 30 * time.Second
-	// extendBefore is the shortest time before its end at which a put-back is extended. A put-back
-	// outlasts the estimated wait by extendBefore and extendInterval, so it needs no extension if the
-	// estimate was right.
+	// extendBefore is the shortest time that a put-back still has when it is extended. A put-back
+	// outlasts the estimated wait by extendBefore and extendInterval, so it needs no extension if
+	// the estimate was right.
 	extendBefore = 3 * time.Second
 	// DefaultReconcileInterval is the interval between two checks of one kind.
 	DefaultReconcileInterval = time.Minute
-	// missingInterval is the interval between two checks of the jobs if a granted job was missing: if
-	// an operator has deleted it, other jobs may have been deleted, too.
+	// missingInterval is the interval between two checks of the jobs if a granted job was missing:
+	// if an operator has deleted that job, other jobs may have been deleted, too.
 	missingInterval = 5 * time.Second
 	// The reconciler works for workFor at a time, because no turns are given meanwhile. Then it
-	// rests restFor times as long as it worked. If a step had to wait long for Redis, it rests
-	// extendInterval.
+	// rests restFor times as long as it worked, and at most extendInterval.
 	workFor = 20 * time.Millisecond
 	restFor = 3
 )
 
-// A check compares some waiting jobs with asynq or with what Redis counts, and repairs what is wrong.
+// A check compares some waiting jobs with asynq or with what Redis counts, and repairs what is
+// wrong.
 type check struct {
 	step     step
 	interval *time.Duration // from the end of the check until it begins again
 	more     bool
-	last     time.Time // of the last step
+	last     time.Time // end of the last step
 }
 
 // A step does a part of a check, and reports whether there is more. After an error it is repeated.
 type step func(ctx context.Context) (more bool, err error)
 
-// due returns the time of the next step. A check with more steps goes behind the others that are due,
-// so that a large queue does not delay them.
+// due returns the time of the next step. A check with more steps goes behind the others that are
+// due, so that a large queue does not delay them.
 func (c *check) due() time.Time {
 	if c.more {
 		return c.last
@@ -51,12 +51,13 @@ func (c *check) due() time.Time {
 	return c.last.Add(*c.interval)
 }
 
-// reconciler keeps waiting jobs consistent with asynq, whose data are right. Once a minute it forgets
-// waiting jobs that asynq does not have any more, promotes denied jobs without a record, so that they
-// request permits again, and repairs damaged data. Every few seconds it extends the put-backs of
-// waiting jobs that are about to end, because those jobs would come back without permits.
+// reconciler keeps waiting jobs consistent with asynq, whose data are right. Once a minute it
+// forgets waiting jobs that asynq does not have any more, promotes denied jobs without a record, so
+// that they request permits again, and repairs damaged data. Every few seconds it extends the
+// put-backs of waiting jobs that are about to end, because those jobs would come back without
+// permits.
 //
-// A check sees no snapshot: it leaves what changes meanwhile to the next one.
+// The data change while a check runs. The next check finds what this one misses.
 type reconciler struct {
 	queues []string // with jobs of this scope, or with servers of it
 	checks []*check // nil if they are to begin anew
@@ -77,8 +78,8 @@ type found struct {
 // restart begins all checks at once, because Redis may have lost data.
 func (r *reconciler) restart() { r.checks = nil }
 
-// addQueues adds queues. Others can be on other nodes of a cluster, whose outages must not delay this
-// scope.
+// addQueues adds queues to those that are checked. Other queues can be on other nodes of a cluster,
+// whose outages must not delay this scope.
 func (r *reconciler) addQueues(queues ...string) {
 	for _, queue := range queues {
 		if !slices.Contains(r.queues, queue) {
@@ -149,9 +150,9 @@ func (d *dispatcher) logFound() {
 	*f = found{}
 }
 
-// checkJobs forgets waiting jobs that asynq will not run any more, or whose ID belongs to another job
-// by now. Then it corrects the demand at meters. Jobs join and leave their lanes meanwhile, so any
-// number between what Redis has counted before and after is right.
+// checkJobs forgets waiting jobs that asynq will not run any more, or whose ID belongs to another
+// job by now. Then it corrects the demand at meters. Jobs join and leave their lanes meanwhile, so
+// any number is right that is between Redis's counts before and after the check.
 func (d *dispatcher) checkJobs() step {
 	var cursor uint64
 	var before, wanted map[string]int64
@@ -214,8 +215,8 @@ func (d *dispatcher) forgetEnded(ctx context.Context, jobs []throttle.JobID) err
 	return d.forget(ctx, ended)
 }
 
-// checkLanes adds lanes that the core does not know, such as lanes that a failover has lost. It drops
-// lanes with invalid names.
+// checkLanes adds lanes that the core does not know, such as lanes that a failover has lost. It
+// drops lanes with invalid names.
 func (d *dispatcher) checkLanes() step {
 	offset := 0
 	return func(ctx context.Context) (more bool, err error) {
@@ -243,7 +244,8 @@ func (d *dispatcher) checkLanes() step {
 	}
 }
 
-// checkReserved corrects the number of permits that are reserved for granted jobs, one meter a step.
+// checkReserved corrects the number of permits that are reserved for granted jobs, one meter a
+// step.
 func (d *dispatcher) checkReserved() step {
 	var meters []string
 	var cursor uint64
@@ -266,7 +268,7 @@ func (d *dispatcher) checkReserved() step {
 }
 
 // checkOrphans promotes denied jobs of this scope that have no record, so that they request permits
-// again. The limiter's Redis has lost the records, or could not be reached.
+// again. Either the limiter's Redis has lost the records, or it could not be reached.
 func (d *dispatcher) checkOrphans(queue string) step {
 	offset := 0
 	return func(ctx context.Context) (more bool, err error) {
@@ -309,10 +311,10 @@ func (d *dispatcher) checkOrphans(queue string) step {
 	}
 }
 
-// extendPutBacks extends the put-backs of a queue's waiting jobs that end before the next extension:
-// to the present estimate of each job's wait, and at least to that time. It skips granted jobs: they are
-// promoted, or come back at the end of their put-back if the promotion was lost. It takes up to
-// four round trips a page.
+// extendPutBacks extends the put-backs of a queue's waiting jobs that end before the next
+// extension: to the present estimate of each job's wait, and at least to the next extension. It
+// skips granted jobs: they are promoted, or come back at the end of their put-back if the promotion
+// was lost. It takes up to four round trips a page.
 func (d *dispatcher) extendPutBacks(queue string) step {
 	var before time.Time
 	offset := 0
@@ -334,7 +336,7 @@ func (d *dispatcher) extendPutBacks(queue string) step {
 				later[job.ID] = time.Now().Add(max(position.PutBack(), time.Until(before)))
 			}
 		}
-		offset = max(0, next-len(later)) // these put-backs end after that time now
+		offset = max(0, next-len(later)) // the extended put-backs end after `before` now, so they have left the list
 		return next >= 0, d.queuesHealth.Note(ctx, d.DB.Postpone(ctx, queue, later))
 	}
 }

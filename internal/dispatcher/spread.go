@@ -11,10 +11,11 @@ import (
 )
 
 // Spread spreads the leadership of several scopes evenly over the processes that serve them. All
-// dispatchers of a process share one Spread, and record in it who leads each scope. A process that
-// leads at least two scopes fewer than another requests one of its scopes. In the end the numbers
-// of scopes of any two processes differ by at most one. If a process dies, the others take its
-// scopes over and spread them in the same way. A Spread is safe for concurrent use.
+// dispatchers of a process share one Spread, and record in it who leads each scope. If a process
+// leads at least two scopes fewer than another process, it requests one of that process's scopes.
+// In the end the numbers of scopes of any two processes differ by at most one. If a process dies,
+// the others take its scopes over and spread them in the same way. A Spread is safe for concurrent
+// use.
 type Spread struct {
 	process string
 	mu      sync.Mutex
@@ -24,12 +25,12 @@ type Spread struct {
 // NewSpread returns the Spread of a process.
 func NewSpread() *Spread { return &Spread{process: uuid.NewString(), leaders: map[string]string{}} }
 
-// MaxSpreadHeartbeat is the MaxHeartbeat of dispatchers with a Spread. If a leader dies, its scope has
-// a new leader 2.2 s after the last heartbeat.
+// MaxSpreadHeartbeat is the MaxHeartbeat of dispatchers with a Spread. If a leader dies, its scope
+// has a new leader 2.2 s after the last heartbeat.
 const MaxSpreadHeartbeat = time.Second
 
 // observe records the leader of a scope. It reports whether this process should lead the scope
-// instead, and how many scopes this process leads.
+// instead. led is the number of scopes that this process leads.
 func (s *Spread) observe(scope, leader string) (wanted bool, led int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -42,8 +43,8 @@ func (s *Spread) observe(scope, leader string) (wanted bool, led int) {
 	return true, led
 }
 
-// yield reports whether this process should hand a scope over to a process that leads led scopes. If
-// so, it records that process as the leader.
+// yield reports whether this process should hand a scope over to a process that leads led scopes.
+// If so, it records that process as the leader.
 func (s *Spread) yield(scope, to string, led int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -64,7 +65,7 @@ func (s *Spread) count(process string) (n int) {
 }
 
 // balance records the leader of the scope, and requests the scope if this process leads too few. If
-// the request is lost, it is repeated when the lease ends.
+// the request is lost, this process sends it again when the lease ends.
 func (d *dispatcher) balance(ctx context.Context, l waitdb.Leadership) {
 	if d.Spread == nil {
 		return
@@ -78,7 +79,8 @@ func (d *dispatcher) balance(ctx context.Context, l waitdb.Leadership) {
 	}
 }
 
-// handOver steps down for a process that has requested the scope, if that process leads fewer scopes.
+// handOver steps down for a process that has requested the scope, if that process leads fewer
+// scopes.
 func (d *dispatcher) handOver(ctx context.Context, to string, led int) {
 	_, scope := d.Waits.Scope()
 	if d.Spread != nil && d.Spread.yield(scope, to, led) {

@@ -11,8 +11,8 @@ import (
 )
 
 // giveTurns lets Redis try the due turns, in batches, and promotes granted jobs at once. If a reply
-// is lost, the jobs may be granted, and the core later asks Redis which jobs are. If another
-// process leads by now, this process drops its core.
+// is lost, the jobs may be granted: later the core asks Redis which jobs are. If another process
+// leads by now, this process drops its core.
 func (d *dispatcher) giveTurns(ctx context.Context) error {
 	if time.Since(d.grantedAt) < grantInterval {
 		return nil
@@ -42,8 +42,8 @@ func (d *dispatcher) giveTurns(ctx context.Context) error {
 }
 
 // promoteGranted moves granted jobs to the head of their asynq queues: jobs whose permits are now
-// available, and jobs that were promoted before but have not started. It reports the state of each
-// job to the core, after Redis has forgotten the jobs that are gone.
+// available, and jobs that were promoted before but have not started. Redis forgets the jobs that
+// are gone. Then promoteGranted reports the state of each job to the core.
 func (d *dispatcher) promoteGranted(ctx context.Context) error {
 	for i := 0; i < maxCalls && d.core != nil; i++ {
 		granted := d.core.ToPromote(d.clock.now(), PageSize)
@@ -65,7 +65,8 @@ func (d *dispatcher) promoteGranted(ctx context.Context) error {
 				active = append(active, g)
 			}
 		}
-		// A worker that took a job and died will not request its permits. The job's lane goes on.
+		// If a worker took a job and died, the job will not request its permits. ExpireActive ends
+		// the grants of such jobs, so that their lanes get turns again.
 		expired, err := d.Waits.ExpireActive(ctx, active)
 		if d.limiterHealth.Note(ctx, err) != nil {
 			return err
@@ -123,8 +124,9 @@ func (d *dispatcher) expireGrants(ctx context.Context) error {
 	return nil
 }
 
-// expireLanes releases the expired grants of some lanes. If the lanes are new to the core, it promotes
-// all of their granted jobs again, because the previous leader may not have done so.
+// expireLanes releases the expired grants of some lanes. If the lanes are new to the core, it
+// reports all of their granted jobs as overdue, so that the core promotes them again: the previous
+// leader may not have promoted them.
 func (d *dispatcher) expireLanes(ctx context.Context, lanes []string, isNew bool) error {
 	for lanes := range slices.Chunk(lanes, PageSize) {
 		expired, err := d.Waits.ExpireGrants(ctx, lanes)
@@ -142,15 +144,15 @@ func (d *dispatcher) expireLanes(ctx context.Context, lanes []string, isNew bool
 }
 
 // expireWaits promotes jobs that have passed their wait deadline, so that a worker archives,
-// drops or runs them. Redis removes such a job from its lane, and returns it again until a worker has
-// requested its permits.
+// drops or runs them. Redis removes such a job from its lane, and returns the job again until a
+// worker has requested its permits.
 func (d *dispatcher) expireWaits(ctx context.Context) error {
 	for began := time.Now(); d.core != nil && !time.Now().Before(d.nextWaitDeadline) && time.Since(began) <= workFor; {
 		expired, next, err := d.Waits.ExpireWaits(ctx, PageSize)
 		if d.limiterHealth.Note(ctx, err) != nil {
 			return err
 		}
-		d.nextWaitDeadline = time.Now().Add(next) // Redis's clock may have stepped back
+		d.nextWaitDeadline = time.Now().Add(next) // not by d.clock: Redis's clock may have stepped back since the last reply
 		if _, err := d.promote(ctx, expired); err != nil {
 			return err
 		}
@@ -158,9 +160,10 @@ func (d *dispatcher) expireWaits(ctx context.Context) error {
 	return nil
 }
 
-// Promote moves jobs to the head of their queues, behind jobs that were promoted before, in one round
-// trip for each queue. It returns the states of the jobs in their order. It does nothing to jobs that
-// do not wait. After an error the jobs of some queues may have been moved. It is safe to repeat.
+// Promote moves jobs to the head of their queues, behind jobs that were promoted before, in one
+// round trip for each queue. It returns the states of the jobs in their order. It does nothing to
+// jobs that do not wait. After an error the jobs of some queues may have been moved. A call is safe
+// to repeat.
 func Promote(ctx context.Context, db asynqdb.DB, jobs []throttle.JobID) ([]fairqueue.State, error) {
 	ids, indexes := map[string][]string{}, map[string][]int{}
 	for i, j := range jobs {

@@ -5,28 +5,29 @@ package fairqueue
 type Need struct {
 	Cost int64
 	// Ready is the earliest time at which the meter has Cost free permits in addition to those
-	// reserved or held for others. It moves later as other lanes take permits, and earlier only if
-	// the meter changes.
+	// reserved or held for others. Ready moves later as other lanes take permits, and earlier only
+	// if the meter changes.
 	Ready int64
 	// Known is false if Ready is unknown: all permits of a concurrency limit are leased.
 	Known bool
 	// Blocked reports whether the meter is paused, or blocked by its upstream.
 	Blocked bool
-	// Refill is the time until Cost used permits are free again: cost*period/n for funnel and token
-	// bucket, the period for windows, the lease for concurrency limits.
+	// Refill is the time until Cost used permits are free again: Cost*period/N for a funnel or a
+	// token bucket, the period for a window, the lease for a concurrency limit.
 	Refill int64
 	// PerRefill is the number of jobs of this cost whose permits become free at the same moment:
-	// n/cost for a window, 1 otherwise.
+	// N/Cost for a window, 1 otherwise.
 	PerRefill int64
 }
 
 // Turn is one attempt to grant the first job of a lane its permits.
 type Turn struct {
 	Lane string
-	// Advance is how long before its permits become available the job may be granted.
+	// Advance is the longest time before its permits are available at which the job may be granted,
+	// in microseconds. With 0 they must be available now.
 	Advance int64
-	// Held is, for each meter of the lane, the number of permits kept back for lanes with an
-	// earlier turn. This turn must not take them.
+	// Held has, for each meter of the lane, the number of permits held for lanes with an earlier
+	// turn. This turn must not take them.
 	Held []int64
 }
 
@@ -45,28 +46,29 @@ const (
 // Result is the reply to a Turn.
 type Result struct {
 	Outcome Outcome
-	// Job is the ID of the granted job. Its permits are available from At, and reserved until
-	// Until.
+	// Job is the ID of the job if the outcome is Granted or Impossible. A granted job's permits are
+	// available from At, and reserved until Until, in Unix microseconds.
 	Job       string
 	At, Until int64
 	// TakesEarly reports whether the worker may fetch the job and take its permits before At, and
 	// delay its start until At.
 	TakesEarly bool
 	// Next lists the needs of the lane's first job after the batch, in the order of the lane's
-	// meters, beyond the permits in Held of the lane's last turn that was not Skipped, or of its
-	// first turn. Nil if no job waits.
+	// meters; nil if no job waits. Ready is the time for these permits in addition to Held of the
+	// lane's last turn that was not Skipped, or of its first turn if all were.
 	Next []Need
-	// MaxAdvance is how long before its permits exist the job of Next may be granted.
+	// MaxAdvance is the longest time before its permits are available at which Redis grants the job
+	// of Next.
 	MaxAdvance int64
-	// Granted is the number of granted jobs of the lane that have not started, counted right after
-	// this turn. It may be missing if the turn was Skipped.
+	// Granted is the number of granted jobs of the lane that have not arrived, counted right after
+	// this turn. It means nothing if the turn was Skipped.
 	Granted int
 }
 
 // GrantedJob is a granted job that must be moved to the head of its queue.
 type GrantedJob struct{ Queue, ID, Lane string }
 
-// State is the state of a granted job when it was moved to the head of its queue.
+// State is the state of a granted job after an attempt to move it to the head of its queue.
 type State string
 
 const (

@@ -6,8 +6,9 @@ import "slices"
 type bounds struct {
 	list      []bound // entries whose time is in the future
 	updatedAt int64   // time of the last reply, Unix microseconds
-	// trustTime is how long the last reply is trusted, in microseconds. After it the first lane is
-	// tried anyway. trustTime doubles with each such try, until a try is granted.
+	// trustTime is how long the last reply is trusted, in microseconds. After that time the first
+	// lane gets a turn although the meter was not ready. trustTime doubles with each such turn. A
+	// granted turn sets it to minTrust.
 	trustTime int64
 }
 
@@ -25,8 +26,8 @@ const (
 	maxTrust = 30_000_000
 )
 
-// boundOf returns the latest bound that applies to total permits. Bounds for fewer permits apply as
-// well, because more permits are never available sooner.
+// boundOf returns the latest bound that applies to total permits, or the zero bound if there is
+// none. Bounds for fewer permits apply as well, because more permits are never available sooner.
 func (b *bounds) boundOf(total int64) (latest bound) {
 	for _, e := range b.list {
 		if e.total <= total && e.at > latest.at {
@@ -36,7 +37,7 @@ func (b *bounds) boundOf(total int64) (latest bound) {
 	return latest
 }
 
-// nextMore returns the first time at which the meter may give more permits than now.
+// nextMore returns the first time at which the meter may give more permits than now, or never.
 func (b *bounds) nextMore(now int64) int64 {
 	next := never
 	for _, e := range b.list {
@@ -47,8 +48,8 @@ func (b *bounds) nextMore(now int64) int64 {
 	return next
 }
 
-// update adds what a meter replied about a need, and reports whether the meter is ready sooner than
-// it replied before.
+// update adds what a meter replied about a need in addition to held permits. It reports whether the
+// meter is ready sooner than it replied before.
 func (b *bounds) update(now, held int64, n Need) (sooner bool) {
 	news := bound{total: held + n.Cost, at: n.Ready, unknown: !n.Known, blocked: n.Blocked}
 	if n.Blocked {

@@ -1,6 +1,7 @@
 // Package fairqueue is the fair scheduler of waiting jobs. A lane has the jobs of one queue and one
 // fairness key that need the same meters, first in, first out. The Core decides which lane may try
-// to get permits next, and tracks granted jobs until they arrive.
+// to get permits next. Granted jobs are promoted: moved to the head of their queue. A job arrives
+// when its worker requests the permits. The Core tracks granted jobs until they arrive.
 //
 // A Core has no clock, does no I/O and starts no goroutine: time is a parameter, in microseconds of
 // Redis's clock, and the loop around the Core carries out what it decides. The same calls give the
@@ -17,7 +18,8 @@ type Core struct {
 	meters  map[string]*meter
 	queues  map[string]*queue
 	servers map[string]*server
-	// seq is the last turn number. It is never smaller than the number of any lane.
+	// seq is the last number of a turn, a charge or a new lane. It is never smaller than the number
+	// of any lane in Redis.
 	seq int64
 	// due orders meters by the time at which they must be served; expiries orders lanes by the time
 	// at which their grants must be checked.
@@ -26,7 +28,7 @@ type Core struct {
 	// notifications are the granted jobs to promote, by time.
 	notifications []notification
 	// pendingTurns are the turns that have no reply yet, at most maxPendingTurns. served lists the
-	// meters whose lanes were given these turns.
+	// meters that gave their lanes these turns.
 	pendingTurns    []pendingTurn
 	maxPendingTurns int
 	served          []*meter
@@ -53,8 +55,8 @@ func NewExact() *Core {
 
 const never int64 = math.MaxInt64
 
-// Next returns when Turns, ToPromote or ToExpire has something to do: now, later, or
-// math.MaxInt64 for never.
+// Next returns the next time, not before now, at which Turns, ToPromote or ToExpire has something
+// to do, or math.MaxInt64 if there is none.
 func (c *Core) Next(now int64) int64 {
 	next := min(c.due.next(), c.expiries.next())
 	if len(c.notifications) > 0 {

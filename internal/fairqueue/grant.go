@@ -4,10 +4,11 @@ import "slices"
 
 // grants tracks the granted jobs of a lane that have not taken their permits yet.
 type grants struct {
-	granted int // number in the last reply of Redis
-	// reserved lists granted jobs with reserved permits, oldest first. Redis reports only how many
-	// granted jobs have not arrived. An arriving job takes the oldest permits, so only the last
-	// entries count. Those of arrived jobs stay in the list until the next ExpireGrants call.
+	granted int // their number: Redis's last reply and the grants since then
+	// reserved lists granted jobs with reserved permits, oldest first. Redis reports only the
+	// number of granted jobs that have not arrived. Any arriving job takes the oldest permits, so
+	// only the last `granted` entries count. The other entries stay until the next ExpireGrants
+	// call.
 	reserved []grant
 	overdue  []grant // granted jobs whose reservation has expired; they are promoted again
 	// expiry is the time of the next ExpireGrants call for this lane, checkedAt the time of the
@@ -15,30 +16,31 @@ type grants struct {
 	expiry    item[*lane]
 	checkedAt int64
 	full      bool // as many are granted as the lane's meters give at once
-	// fromReport is set between a slot report and the next reply of Redis: jobs that this reply
-	// shows as arrived had already taken a slot when the server reported.
+	// fromReport is set from a slot report until the next ExpireGrants reply. Jobs that have
+	// arrived by that reply leave slotsInFlight: they had taken their slots before the report.
 	fromReport bool
 }
 
-// grant is a granted job: promoted at notifyAt, its permits are available from due, and its
+// grant is a granted job. It is promoted at notifyAt, its permits are available from due, and its
 // reservation ends at until.
 type grant struct {
 	id                   string
 	notifyAt, due, until int64
-	pause                int64 // backoff of an overdue job before the next promotion
+	pause                int64 // backoff before the next promotion; 0 until the job is overdue
 }
 
 const (
+	// minPause and maxPause bound the pauses between promotions of an overdue job.
 	minPause = 250_000
 	maxPause = 30_000_000
 	// probeInterval is the interval at which the lanes of a stopped queue are checked in Redis, one
 	// at a time.
 	probeInterval = 1_000_000
-	// notifyStep is the interval to which promotions are rounded up if a meter frees the permits of
-	// a job in less time.
+	// Promotion times are rounded up to multiples of notifyStep if a meter frees the permits of a
+	// job in less time.
 	notifyStep = 5_000
-	// minRepeat is the first delay before a job is promoted again whose denial is still being
-	// written to asynq.
+	// minRepeat is the shortest delay before a job that was active when it was promoted is promoted
+	// again.
 	minRepeat = 10_000
 	// lostReplyPause is how soon after a lost reply Redis is asked which jobs are granted.
 	lostReplyPause = 1_000_000
@@ -49,9 +51,9 @@ func (c *Core) grant(now int64, l *lane, r Result) {
 	if r.Outcome == Impossible {
 		r.At, r.Until = now, now+minPause
 	}
-	// If a funnel frees several permits per notifyStep, jobs that are promoted early would occupy
-	// worker slots until they may start. So their promotion is rounded up to the next step.
-	// The permits of a window return all at once.
+	// A dense funnel frees the permits of a job in less than a notifyStep. If each of its jobs were
+	// promoted early, they would occupy many worker slots until they may start. So their promotion
+	// is rounded up to the next step.
 	dense := len(l.needs) > 0 && l.needs[0].refill < notifyStep
 	at := r.At
 	switch {
@@ -76,7 +78,7 @@ func (l *lane) isLate(now, after int64) bool {
 	return n > 0 && l.reserved[len(l.reserved)-n].due+after < now
 }
 
-// GrantedLanes returns the lanes with granted jobs that need a meter.
+// GrantedLanes returns the lanes that have granted jobs and need the meter.
 func (c *Core) GrantedLanes(meter string) (names []string) {
 	for _, q := range c.queues {
 		for l := range q.grantedLanes {
@@ -111,7 +113,7 @@ func (c *Core) setGranted(now int64, l *lane, granted int) {
 }
 
 // Arrived records a JobArrived notification: the lane is not full any more, and its queue takes
-// jobs. It does not change the number of granted jobs, because the next reply of Redis contains it.
+// jobs. It does not change the number of granted jobs, because the next reply of Redis has it.
 func (c *Core) Arrived(now int64, name string) {
 	if l := c.lanes[name]; l != nil {
 		c.resumeQueue(now, l.queue)
@@ -120,7 +122,7 @@ func (c *Core) Arrived(now int64, name string) {
 }
 
 // markFull stops giving turns to a lane that has as many granted jobs as its meters allow at once.
-// At window meters its permits are kept back, so that it does not lose its turn.
+// At windows it holds permits for its paid turns, so that it does not lose them.
 func (c *Core) markFull(now int64, l *lane) {
 	if l.waitsAt == nil || c.isDisabled(filling) {
 		return
@@ -183,9 +185,9 @@ func (c *Core) ToPromote(now int64, n int) (jobs []GrantedJob) {
 }
 
 // Promoted records the state of a job after its promotion. If the job is done or gone, the caller
-// has already removed it from Redis, so the number of granted jobs must be read again. A job that
-// is still being put back, because it was granted so soon after its denial, counts as active. It is
-// promoted again, at growing pauses, for as long as permits are reserved for it.
+// has already removed its record from Redis, so the number of granted jobs must be read again. A
+// job is also active while its denial is still being written to asynq. So an active job is promoted
+// again, at growing pauses, for as long as permits are reserved for it.
 func (c *Core) Promoted(now int64, job GrantedJob, state State) {
 	l := c.lanes[job.Lane]
 	if l == nil {
@@ -201,11 +203,11 @@ func (c *Core) Promoted(now int64, job GrantedJob, state State) {
 		}
 	case StateDone, StateGone:
 		c.changedFor(now, l)
-		c.expiries.putBy(&l.expiry, now) // asynq may have run it already; then Redis no longer counts it
+		c.expiries.putBy(&l.expiry, now) // it may have run already, and Redis does not count it any more
 	}
 }
 
-// ToExpire returns up to n lanes whose granted jobs should have arrived by now.
+// ToExpire returns up to n lanes that must be checked with ExpireGrants now.
 func (c *Core) ToExpire(now int64, n int) (lanes []string) {
 	for len(lanes) < n && c.expiries.next() <= now {
 		l := c.expiries[0].value
@@ -217,8 +219,7 @@ func (c *Core) ToExpire(now int64, n int) (lanes []string) {
 
 // Expired records the reply of ExpireGrants for a lane: the number of granted jobs that have not
 // arrived, the IDs of jobs whose reservation has expired, and whether jobs wait. After a takeover
-// the caller passes the IDs of all granted jobs, and the core promotes those that it did not grant
-// itself.
+// overdue has the IDs of all granted jobs, and the core promotes those that it does not know.
 func (c *Core) Expired(now int64, name string, granted int, overdue []string, waits bool) {
 	l := c.lane(name)
 	switch {
@@ -294,7 +295,7 @@ func (c *Core) expireNext(now int64, l *lane) {
 	if next == never && l.full {
 		next = now + lostReplyPause
 	}
-	if l.granted > len(l.reserved)+len(l.overdue) { // some that this core does not know
+	if l.granted > len(l.reserved)+len(l.overdue) { // the core does not know the rest
 		c.expiries.putBy(&l.expiry, min(next, now+lostReplyPause))
 		return
 	}

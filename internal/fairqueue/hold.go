@@ -4,21 +4,22 @@ import "slices"
 
 // A lane that waits at a fast meter holds permits of its slower meters. Otherwise lanes that need
 // only a slower meter would take all of its permits meanwhile. The permits of a window return all
-// at once. So a lane may hold permits of a window for several turns: for as many as it misses while
-// other lanes have theirs. Otherwise a lane that also needs another limit would get one turn a
-// window.
+// at once, so a lane may hold permits of a window for several turns: for as many as it misses while
+// other lanes have theirs. Otherwise a lane that also needs another limit would get one turn in
+// each window.
 
 // hold records permits of a meter that are kept back for a lane which waits at another meter.
 type hold struct {
 	lane        *lane
-	from, until int64 // times
-	// least is 1 until the lane has the turn for which it holds the permits. At a window, permits
-	// are also held for all turns that the lane has paid for.
+	from, until int64 // the permits are held between these times
+	// least is the least number of turns for which permits are held: 1, or 0 after the lane had its
+	// turn. At a window, permits are held for all turns that the lane has paid for.
 	least int64
 }
 
-// turns returns the number of turns for which permits of m are held. Before a window ends, permits
-// are released if they are for more than missedTurns times as many turns as the lane can still have.
+// turns returns the number of turns for which permits of m are held. At a window, that is at most 1
+// plus missedTurns times the turns that the lane can still have before the window ends. So permits
+// that the lane cannot use any more are released before that.
 func (h *hold) turns(m *meter, now int64) int64 {
 	n := h.lane.need(m)
 	if n.perRefill <= 1 {
@@ -42,7 +43,7 @@ func (c *Core) held(m *meter, l *lane, now int64) (sum int64) {
 	return sum
 }
 
-// hold makes a lane that waits at x hold its permits of m, which is ready.
+// hold makes a lane that waits at x hold its permits of m, which is ready, if that is useful.
 func (c *Core) hold(l *lane, m *meter, x wait, now int64) {
 	own := l.need(m)
 	until, useful := l.holdUntil(own, x, now)
@@ -55,7 +56,7 @@ func (c *Core) hold(l *lane, m *meter, x wait, now int64) {
 	c.setHold(m, hold{l, now, until, 1}, until)
 }
 
-// setHold replaces the hold of a lane at a meter, which is then served at a time.
+// setHold replaces the lane's hold at a meter. The meter is served at a time, or sooner.
 func (c *Core) setHold(m *meter, h hold, at int64) {
 	c.release(m, h.lane)
 	m.holds = append(m.holds, h)
@@ -81,10 +82,10 @@ func (l *lane) holdUntil(own need, x wait, now int64) (until int64, useful bool)
 	return at + maxAdvance, useful
 }
 
-// prepareHolds prepares the other meters of a lane that is first at x for the time when x is ready.
-// It extends the lane's holds, because x may be ready later than was known. If other lanes wait at
-// another meter, the lane holds permits there from shortly before that time on. Otherwise two
-// meters that get ready one after the other would always serve lanes that need only one of them.
+// prepareHolds prepares the other meters of a lane that waits at x. It extends the lane's holds,
+// because x may be ready later than was known. If the lane is first at x and other lanes wait at
+// another meter, the lane holds permits there from shortly before x is ready. Otherwise two meters
+// that get ready one after the other would always serve lanes that need only one of them.
 func (c *Core) prepareHolds(l *lane, x wait, now int64) {
 	for _, n := range l.needs {
 		if n.meter == x.meter {
@@ -135,7 +136,8 @@ func (c *Core) removeHolds(m *meter, which func(hold) bool) bool {
 	return true
 }
 
-// nextHold returns the next time at which a hold of a meter begins or ends, or is for too many turns.
+// nextHold returns the next time at which a hold of a meter begins or ends, or is for too many
+// turns.
 func (m *meter) nextHold(now int64) int64 {
 	next, more := never, m.nextMore(now)
 	for i := range m.holds {
@@ -150,8 +152,9 @@ func (m *meter) nextHold(now int64) int64 {
 	return next
 }
 
-// payMissed charges a lane that waits elsewhere for one more turn at a window if that turn is before
-// l's, and so makes it hold permits for one more turn. It reports whether there is such a lane.
+// payMissed charges a lane that holds permits of the window m for one more turn, if the lane waits
+// elsewhere or is full and that turn is before l's. So the lane holds permits for one more turn. It
+// reports whether there is such a lane.
 func (c *Core) payMissed(m *meter, l *lane, now int64) bool {
 	if c.hasPriority(l, l.index(m)) || c.isDisabled(holdingSeveral) {
 		return false
@@ -183,7 +186,8 @@ func (c *Core) nextBefore(m *meter, a, b *lane) bool {
 	return s.item.compare(&t.item) < 0
 }
 
-// turnInterval returns the time that the other meters of a lane take to give it a turn.
+// turnInterval returns the time in which the meters of a lane other than m give it one turn; 0 if
+// there are none.
 func (l *lane) turnInterval(m *meter) (interval int64) {
 	for _, n := range l.needs {
 		if n.meter != m {

@@ -18,9 +18,9 @@ type lane struct {
 	needs        []need
 	read         bool    // needs contains the costs of the first job; false until the first reply of Redis
 	pendingTurns int     // turns without a reply
-	held         []int64 // while results are applied: the permits beyond which the replied needs count
-	// slotWait is its entry among the lanes that wait for a worker. passedSince is the start of
-	// that wait; it is reset when a job is granted.
+	held         []int64 // Turn.Held to which Result.Next refers; nil except while results are applied
+	// slotWait is its entry among the lanes that wait for a worker. passedSince is the start of its
+	// first such wait since a job was granted; 0 if there was none.
 	slotWait    item[*lane]
 	passedSince int64
 	grants
@@ -29,17 +29,17 @@ type lane struct {
 // need is what the first job of a lane needs of a meter.
 type need struct {
 	*meter
-	share                   *share // of the lane
+	share                   *share // of the lane's fairness key, at the meter
 	cost, refill, perRefill int64
-	// paid is the number of turns for which the lane is charged and which it has not had: one if it
-	// had its turn here and waits at another meter, more if it missed turns at a window meanwhile.
-	// paidSince is the lane's position before the first of these turns.
+	// paid is the number of turns for which the lane is charged and in which it got nothing yet:
+	// one if its turn came here and it waits at another meter, more if it missed turns at a window
+	// meanwhile. paidSince is the lane's position before the first of these turns.
 	paid, paidSince int64
 	chargedAt       int64 // number of the last charge
 }
 
-// AddLane adds a lane that has its first waiting job. Adding it again has no effect. Lanes must be
-// added in the order of their numbers.
+// AddLane adds a lane with waiting jobs. number is its number in Redis. Adding a lane again has no
+// effect. Lanes must be added in the order of their numbers.
 func (c *Core) AddLane(name string, number int64) {
 	c.seq = max(c.seq, number)
 	if l := c.lane(name); l.waitsAt == nil {
@@ -64,8 +64,9 @@ func (c *Core) lane(name string) *lane {
 	return l
 }
 
-// enter makes a lane wait at one of its meters. If lanes wait at one, the lane waits there, because
-// it may not overtake them. Otherwise it waits at the meter that is ready last.
+// enter makes a lane wait at one of its meters. If other lanes wait at one of these, the lane waits
+// there, because it may not overtake them. Otherwise it waits at the meter that is ready last. key
+// is its position.
 func (c *Core) enter(l *lane, key int64) {
 	l.read = false
 	names := Meters(l.name)

@@ -18,10 +18,11 @@ type meter struct {
 	// meter, multiLimit the number of those that also need other meters.
 	waiting, lanes, multiLimit int
 	holds                      []hold
-	missed                     []*lane // charged for a missed turn since the last turn
+	missed                     []*lane // lanes charged for a missed turn since the last turn
 	bounds
-	// Of a concurrency limit, whose permits return when jobs end, usually long before their lease
-	// expires: since when all are in use, and the average time until one became free.
+	// For a concurrency limit: fullSince is the time since when all permits are in use, 0 if some
+	// are free, and interval is the average time until one became free. Its permits return when
+	// jobs end, usually long before their lease expires.
 	isConcurrency       bool
 	fullSince, interval int64
 	due                 item[*meter] // when it is to be served
@@ -41,7 +42,7 @@ func (c *Core) meter(name string) *meter {
 	return m
 }
 
-// Changed discards what a meter last replied.
+// Changed discards what a meter last replied, because it may have free permits earlier by now.
 func (c *Core) Changed(now int64, name string) {
 	m := c.meters[name]
 	if m == nil {
@@ -107,12 +108,14 @@ func (c *Core) Sharing(now int64) map[string]int {
 }
 
 // batch limits the turns that are tried at a meter in one batch, because the number of free permits
-// is unknown. A meter first gets as many turns as it gave the last time that it was ready, and then,
-// while it still is, 1, 2, 4 and so on.
+// is unknown. A meter first gets as many turns as it gave the last time that it was ready. While it
+// stays ready, it then gets 1, 2, 4 and so on.
 type batch struct {
+	// left is the number of turns left in this batch, step the size of the next batch if the meter
+	// stays ready.
 	left, step     int
-	gave, refused  int // turns granted since the meter became ready; turns refused in this batch
-	noAdvanceUntil int64
+	gave, refused  int   // turns granted since the meter became ready; turns refused in this batch
+	noAdvanceUntil int64 // until then no job is granted in advance
 	// Until nearUntil, advance grants are limited to nearAdvance, because the meter can reserve
 	// only few permits at once.
 	nearUntil, nearAdvance int64

@@ -32,7 +32,7 @@ type queue struct {
 // server holds the last report of an asynq server about its worker slots.
 type server struct {
 	queues     []*queue
-	free       int
+	free       int   // free slots in the report
 	interval   int64 // average time until a slot becomes free, microseconds
 	reportedAt int64
 }
@@ -104,8 +104,8 @@ func (c *Core) resumeQueue(now int64, q *queue) {
 	}
 }
 
-// stop is called when a job that was promoted at a time did not arrive. If no other job of the queue
-// has arrived since, the queue is considered stopped: its lanes wait when their turns come.
+// stop is called when a job that was promoted at promotedAt did not arrive. If no other job of the
+// queue has arrived since, the queue is considered stopped: its lanes wait when their turns come.
 func (c *Core) stop(now int64, q *queue, promotedAt int64) {
 	if !q.stopped && q.arrivedAt < promotedAt && !c.isDisabled(passingOver) {
 		q.stopped, q.probedAt = true, now
@@ -113,8 +113,8 @@ func (c *Core) stop(now int64, q *queue, promotedAt int64) {
 }
 
 // SetSlots sets the number of free worker slots that a server has for its queues, and the average
-// time in microseconds until it has one more. Granted jobs that have not arrived will use some of
-// these slots, so the lanes of the queues are checked for arrived jobs.
+// time in microseconds until it has one more; 0 if that is unknown. Granted jobs that have not
+// arrived will use some of these slots, so the lanes of the queues are checked for arrived jobs.
 func (c *Core) SetSlots(now int64, name string, free int, interval int64, queues []string) {
 	s := c.servers[name]
 	if s == nil {
@@ -157,8 +157,9 @@ func (c *Core) QueuesToReport(now int64) (queues []string) {
 	return queues
 }
 
-// limitIfLate limits the permits of a queue to the free slots of its servers, if a granted job of
-// the lane is late and other queues could use its permits.
+// limitIfLate limits the grants of the lane's queue to the free slots of its servers, if other
+// queues could use the lane's permits and a granted job of the lane is late. late is true if the
+// caller knows of one.
 func (c *Core) limitIfLate(now int64, l *lane, late bool) {
 	if (late || l.isLate(now, arrivalTime)) && c.isContended(l) {
 		l.queue.limitedUntil = now + limitedFor
@@ -186,8 +187,9 @@ func (c *Core) isContended(l *lane) bool {
 	})
 }
 
-// hasWorker reports whether a lane may take a turn: a worker is free, or no other queue needs the
-// lane's meters, or the lane has waited for maxSlotWait.
+// hasWorker reports whether a lane may take a turn. If its queue is stopped, it may not. If its
+// queue is limited, a worker must be free, or no other queue needs the lane's meters, or the lane
+// has waited for maxSlotWait.
 func (c *Core) hasWorker(now int64, l *lane) bool {
 	q := l.queue
 	if q.stopped {
@@ -197,8 +199,8 @@ func (c *Core) hasWorker(now int64, l *lane) bool {
 }
 
 // hasFreeSlot reports whether a worker is free for one more job of a queue, according to its
-// servers: their other queues use the same slots. If no server has reported, a worker is assumed to
-// be free.
+// servers. Their other queues use the same slots, so jobs of these count, too. If no server has
+// reported, a worker is assumed to be free.
 func (q *queue) hasFreeSlot(now int64) bool {
 	free, used := 0, map[*queue]int{}
 	for _, s := range q.servers {
@@ -215,8 +217,9 @@ func (q *queue) hasFreeSlot(now int64) bool {
 	return len(used) == 0 || free > 0
 }
 
-// discardReports is called when a promoted job did not arrive. If a server has not reported since
-// the promotion, its free slots are set to 0: it may have died. A live server reports again.
+// discardReports is called when a job that was promoted at promotedAt did not arrive; never means
+// that there is none. If a server has not reported since then, its free slots are set to 0: it may
+// have died. A live server reports again.
 func (q *queue) discardReports(promotedAt int64) {
 	for _, s := range q.servers {
 		if promotedAt < never && s.reportedAt <= promotedAt {
@@ -225,7 +228,8 @@ func (q *queue) discardReports(promotedAt int64) {
 	}
 }
 
-// waitForWorker makes a lane wait until a worker is free. The lane keeps its place and holds nothing.
+// waitForWorker makes a lane wait until a worker is free. The lane keeps its place and holds
+// nothing.
 func (c *Core) waitForWorker(now int64, l *lane) {
 	q := l.queue
 	if !q.stopped {
@@ -274,7 +278,8 @@ func (c *Core) reopenDue(now int64) {
 	}
 }
 
-// reopensAt returns the time at which the next lane of a queue may take a turn without a free slot.
+// reopensAt returns the time at which the next lane of a queue may take a turn without a free slot,
+// or never if the queue is stopped.
 func (q *queue) reopensAt(now int64) int64 {
 	if q.stopped {
 		return never
@@ -297,7 +302,7 @@ func (q *queue) maxSlotWait(now int64) int64 {
 	return slotPatience * interval
 }
 
-// setGranted sets the number of granted jobs of a lane that have not arrived.
+// setGranted sets the number of granted jobs of a lane that have not arrived. See fromReport.
 func (l *lane) setGranted(n int) {
 	q := l.queue
 	if arrived := l.granted - n; l.fromReport && arrived > 0 {

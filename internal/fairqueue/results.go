@@ -2,8 +2,8 @@ package fairqueue
 
 import "slices"
 
-// ApplyResults applies the results of the last Turns, which are in the same order. A turn without a
-// result is one whose reply was lost: its job may be granted.
+// ApplyResults applies the results of the last Turns, in the same order. If there are fewer results
+// than turns, the other replies were lost: the jobs of these turns may be granted.
 func (c *Core) ApplyResults(now int64, results []Result) {
 	tries := c.pendingTurns
 	c.pendingTurns = c.pendingTurns[:0]
@@ -88,8 +88,8 @@ func (c *Core) refused(now int64, t pendingTurn) {
 	m.update(now, t.Held[l.index(m)], Need{Cost: l.need(m).cost, Ready: now + clockSkew, Known: true})
 }
 
-// undo reverses a turn that was not granted: the lane gets its previous position back, and the
-// charges count for its next turn. If it has been charged for that turn already, or no job waits in
+// undo reverses a turn that was not granted. The lane gets its previous position back, and the
+// charges count for its next turn. If the lane is charged for that turn already, or no job waits in
 // it any more, the charges are refunded.
 func (c *Core) undo(t pendingTurn) {
 	l := t.lane
@@ -116,7 +116,7 @@ func (c *Core) undo(t pendingTurn) {
 	}
 }
 
-// updateNeeds stores what the meters replied about a lane's first job.
+// updateNeeds stores what Redis replied about the needs of a lane's first job.
 func (c *Core) updateNeeds(now int64, l *lane, r Result) {
 	if l.waitsAt == nil || len(r.Next) != len(l.needs) {
 		return

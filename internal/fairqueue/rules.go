@@ -8,7 +8,7 @@ const (
 	keepPosition   rule = 1 << iota // a lane that moves to another meter keeps its position
 	noOvertaking                    // no lane is granted before one with an earlier turn at one of its meters
 	holding                         // a lane that waits for a faster meter keeps permits of its slower meter
-	holdingBehind                   // permits are also kept back while the lane waits behind an older lane
+	holdingBehind                   // permits are also kept back while the lane waits behind one with an earlier turn
 	yielding                        // permits kept back for a lane are available to lanes with an earlier turn
 	meeting                         // if a lane's meters are ready at different times, permits of the first are kept until all are ready
 	filling                         // a lane is passed over if it has as many granted jobs as its meters can give at once

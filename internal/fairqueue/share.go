@@ -10,7 +10,7 @@ type share struct {
 	// item is its entry in parent.children. item.key is its pass.
 	item       item[*share]
 	parts      map[string]*share // all children by name
-	lanes      int               // number of lanes, including lanes that wait at other meters
+	lanes      int               // number of its lanes, including those that wait at other meters
 	servedPass int64             // virtual time: pass of the child served last
 	children   priorityQueue[*share]
 	queue      priorityQueue[*lane] // of a fairness key: its lanes that wait here and can be granted
@@ -36,8 +36,9 @@ func (s *share) part(name string) *share {
 	return p
 }
 
-// removeLane removes a lane from a share, and the share if it has no other. Its pass needs no memory:
-// it is at most one stride ahead of its parent's servedPass, where it would start again.
+// removeLane removes a lane from a share, and then the share if it has no other lane. The pass of a
+// removed share need not be remembered: it is at most one stride ahead of its parent's servedPass,
+// where the share would start again.
 func (s *share) removeLane() {
 	for ; s.parent != nil; s = s.parent {
 		if s.lanes--; s.lanes == 0 {
@@ -48,7 +49,7 @@ func (s *share) removeLane() {
 
 // share returns the share of the lane's queue and fairness key at meter m, and adds the lane to it.
 // An empty share starts one stride behind the child served last, so that new lanes queue up behind
-// waiting ones.
+// waiting ones. key orders shares with the same pass.
 func (c *Core) share(m *meter, l *lane, key int64) *share {
 	queue := m.shares.part(l.queue.name)
 	queue.item.rank = l.queue.rank
@@ -90,8 +91,8 @@ func (s *share) first() *lane {
 	return s.queue[0].value
 }
 
-// hasPriority reports whether a lane has priority at a meter, because it was already charged a turn
-// there.
+// hasPriority reports whether a lane has priority at the meter of a need, an index of l.needs,
+// because it was already charged a turn there.
 func (c *Core) hasPriority(l *lane, need int) bool {
 	return l.needs[need].paid > 0 && !c.isDisabled(comingBack)
 }

@@ -6,12 +6,12 @@ import "slices"
 type pendingTurn struct {
 	lane *lane
 	from *meter
-	// key and paid are the lane's lastTurn and the number of turns that it had paid for before the
-	// turn. They are restored if the turn is not granted.
+	// key is the lane's lastTurn before the turn, and paid has the number of turns that it had paid
+	// for at each meter. They are restored if the turn is not granted.
 	key   int64
 	paid  []int64
-	needs []need // of the lane
-	// missed lists the lanes that were charged for a missed turn just before this turn.
+	needs []need // l.needs; it differs later if the lane has left its meters since
+	// missed lists the other lanes that were charged for a missed turn just before this turn.
 	missed []*lane
 	Turn
 }
@@ -25,13 +25,13 @@ const (
 	// minAdvance is the least advance at a meter that can reserve only few permits: about the time
 	// in which a promoted job reaches its worker. A job that arrives sooner waits for its permit.
 	minAdvance = 1_500
-	// clockSkew is the delay before a turn is retried that was refused although every meter seemed
-	// ready.
+	// clockSkew is the delay before a lane gets another turn, if Redis refused its turn although
+	// every meter seemed ready.
 	clockSkew = 1_000
 )
 
-// wait says where and until when a lane must wait: because a lane has an earlier turn there
-// (behind), or because the meter has too few free permits.
+// wait says at which meter and until when a lane must wait: behind a lane that has an earlier turn
+// there, or because the meter has too few free permits.
 type wait struct {
 	*meter
 	bound
@@ -63,7 +63,7 @@ func (c *Core) Turns(now int64, n int) []Turn {
 func (c *Core) serve(m *meter, now int64) {
 	c.removeHolds(m, func(h hold) bool { return h.until <= now })
 	if len(m.holds) > 0 {
-		c.touched[m] = true // one may have begun
+		c.touched[m] = true // a hold may have begun
 	}
 	for m.left > 0 && len(c.pendingTurns) < c.maxPendingTurns {
 		l := m.first()
@@ -116,14 +116,14 @@ func (c *Core) sleep(m *meter, at, now int64) {
 	}
 }
 
-// ready returns when a meter can be ready for a lane.
+// ready returns from when a meter can have the lane's permits, beyond those held for other lanes.
 func (c *Core) ready(m *meter, l *lane, now int64) bound {
 	return m.bounds.boundOf(c.held(m, l, now) + l.need(m).cost)
 }
 
-// horizon returns how late permits may become available that are granted now. It returns now if any
-// lane of the meter needs several meters: otherwise a grant would reserve permits of one meter
-// while it waits for another.
+// horizon returns the latest time at which permits that are granted now may become available. It
+// returns now if a lane of the meter needs several meters: otherwise a grant would reserve permits
+// of one meter while it waits for another.
 func (m *meter) horizon(now int64) int64 {
 	switch {
 	case m.multiLimit > 0 || m.noAdvanceUntil > now:
@@ -136,8 +136,8 @@ func (m *meter) horizon(now int64) int64 {
 	return now
 }
 
-// limitAdvance records the maximum advance of a job. It applies to all lanes of the meter for
-// maxTrust.
+// limitAdvance records the maximum advance of a job. For maxTrust it applies to all lanes of the
+// meter.
 func (m *meter) limitAdvance(now, advance int64) {
 	if advance >= maxAdvance {
 		return
@@ -148,9 +148,9 @@ func (m *meter) limitAdvance(now, advance int64) {
 	m.nearUntil, m.nearAdvance = now+maxTrust, advance
 }
 
-// leadTime is how long before its permits are available a job is granted that may arrive early. The
-// job starts when they are available. If several jobs are granted together, leadTime applies to the
-// first, so it is only a part of the horizon.
+// leadTime is how long before its permits are available a job is granted: 0 if it must not take
+// them early. A job that arrives early starts when they are available. If several jobs are granted
+// together, leadTime applies to the first, so it is only a part of the horizon.
 func (m *meter) leadTime(now int64) int64 {
 	if !m.takesEarly {
 		return 0

@@ -1,23 +1,24 @@
--- Takes up to n jobs from the head of a queue, as asynq's dequeue script does. But pending_since is
--- not removed: while a job is active, it holds the name of the dequeue that took the job. If the
--- job's Unique lock was extended while the job waited, its remaining time is restored.
+-- Takes up to n jobs from the head of a queue, as asynq's dequeue script does. But it keeps the
+-- field pending_since: while a job is active, the field holds the name of the dequeue that took the
+-- job. If the job's Unique lock was extended while the job waited, the lock's remaining time is
+-- restored.
 -- Safe to repeat: a repeat of the same call returns the jobs that it took before.
 -- KEYS[1] asynq:{queue}:pending
 -- KEYS[2] asynq:{queue}:paused
 -- KEYS[3] asynq:{queue}:active
 -- KEYS[4] asynq:{queue}:lease
 -- KEYS[5] asynq:{queue}:headgate, the marker for which idle servers wait
--- KEYS[6] asynq:{queue}:headgate_pass: while it exists, a call with a rest (ARGV[7]) takes no new jobs
+-- KEYS[6] asynq:{queue}:headgate_pass, which exists during a rest: see ARGV[7]
 -- ARGV[1] end of the jobs' leases, Unix second
 -- ARGV[2] prefix of a job's hash, asynq:{queue}:t:
 -- ARGV[3] n, the most jobs to take
 -- ARGV[4] name of this dequeue: a time in nanoseconds; only repeats of the call have the same name
 -- ARGV[5] attempt: 1 when the call is sent for the first time, more in a repeat
 -- ARGV[6] 1 if a marker was consumed for this call: if jobs are left, another marker is set
--- ARGV[7] rest: 0, or the milliseconds after this call in which no call with a rest takes new jobs,
---   or -1 to take none.
---   A server gives a rest while it goes through a large backlog. A new job was never put back. Jobs
---   at the head of the queue that were put back (field denied) are taken at any time
+-- ARGV[7] rest: 0 takes any job, also during a rest. A positive number takes any job and starts a
+--   rest of as many milliseconds, or if a rest is running, takes only jobs at the head of the queue
+--   that were put back (field denied). -1 takes only those jobs. Servers with a large backlog give
+--   a rest. So they all together take new jobs once a rest, and Redis has time for other commands
 -- Returns three values for each job, in the order in which they run: its ID, its message, and 1 if
 --   it was put back since it was enqueued, else ''. Returns nil if there is no job
 -- @include restore_unique

@@ -4,7 +4,8 @@
 -- ARGV[2] now, Unix second
 -- ARGV[3] seconds by which a Unique lock outlasts the wait
 -- ARGV[4…] ID, new time of each job, Unix second
--- Returns the number of postponed jobs; jobs that do not wait denied are not changed
+-- Returns the number of postponed jobs; jobs that are not in the retry set because of a denial are
+--   not changed
 -- @include denied
 -- @include extend_unique
 local retry = KEYS[1]

@@ -9,7 +9,7 @@
 --   message       with the reason
 --   retry_at      time at which asynq itself retries the job, Unix second
 --   lock_seconds  seconds that its Unique lock must last; 0 if it has none
---   scope         in which it was denied, so that promote and postpone may move it; or ''
+--   scope         in which it was denied, so that promote and postpone may move it; else ''
 --   name          name of the dequeue of the expected lease, or ''; see lease.lua
 --   ended         the expected lease ends at or before this Unix second; or '' for any end
 -- Returns for each job 1 if it was put back, or 0 if it is not active or has another lease

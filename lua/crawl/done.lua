@@ -1,4 +1,4 @@
--- Records the final state of a URL of a crawl. A URL that has one keeps it.
+-- Records what became of a URL of a crawl. A URL in a final state (see crawl.lua) keeps that state.
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] crawl
 -- ARGV[2] start of the job's crawl

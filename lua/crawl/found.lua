@@ -7,10 +7,12 @@
 -- ARGV[5] maximum number of pages of a host
 -- ARGV[6] page
 -- ARGV[7…] URL, host of each link, and the state that the URL gets if it is new
--- Returns nothing if another crawl of that name has started; else for each link the new state of the
---   URL, or '' if it is a page already. A URL that was left out is decided again. The caller enqueues a job for each URL that waits. A waiting URL
---   that this page has linked before, and that no job has taken, is returned again: the page's job
---   may have died before it enqueued the URL's job.
+-- Returns nothing if another crawl of that name has started; else for each link
+--   waiting        the caller must enqueue a job for the URL. That is repeated for a URL that this
+--                  page has linked before and that no job has taken: the page's job may have died
+--                  before it enqueued the URL's job
+--   another state  the URL is left out. A URL that was left out before is checked again, as if new
+--   ''             nothing is to do: the URL is a page already, or is disallowed
 -- @include crawl
 local crawl, start, life, page = ARGV[1], ARGV[2], ARGV[3], ARGV[6]
 local max_urls, max_host_urls = tonumber(ARGV[4]), tonumber(ARGV[5])

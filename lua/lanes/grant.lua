@@ -5,15 +5,15 @@
 -- Safe to repeat: a repeat of the same call gives no turns.
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] process that leads
--- ARGV[2] longest time before its permits exist at which a job is granted, microseconds
+-- ARGV[2] time by which any job is granted at most before its permits exist, microseconds
 -- ARGV[3] caller: ID of a caller that makes one call at a time
 -- ARGV[4] call_number: number of the call; only repeats of the call have the same number
 -- ARGV[5] attempt: 1 when the call is sent for the first time, more in a repeat
 -- ARGV[6…] for each turn:
 --   lane        name of the lane
---   advance_us  longest time before its permits exist at which this job is granted, microseconds
---   held        permits that are held for other lanes, of each of the lane's meters, separated by
---               commas
+--   advance_us  time by which this job is granted at most before its permits exist, microseconds
+--   held        for each of the lane's meters, the number of permits that are held for other lanes;
+--               separated by commas
 -- Returns {0} if another process leads; {-1, now_us} if this is a repeat of a call that has granted
 --   jobs; else a list of now_us, the names of limits whose calendars must be extended, a row for
 --   each turn and a row for each lane. The row of a turn:
@@ -23,7 +23,7 @@
 --   takes_early        1 if the job may take the permits before they exist, else 0
 --   The row of a lane:
 --   granted            number of its granted jobs
---   max_advance_us     longest time before its permits exist at which the next job is granted
+--   max_advance_us     time by which the next job is granted at most before its permits exist
 --   and for each meter, the needs of the next job:
 --   cost, ready_at_us  permits, and the time at which they can be reserved, Unix microseconds
 --   known              1 if that time is known, else 0

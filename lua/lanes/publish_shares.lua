@@ -5,7 +5,7 @@
 -- ARGV[1] leader
 -- ARGV[2] number of the last lane that it knows
 -- ARGV[3…] meter, number of lanes that wait at it
--- Returns the meters that have become contended; their earlier changes were not published
+-- Returns the meters that have become contended; what freed their permits earlier was not published
 -- @include mark
 local process, seen = ARGV[1], tonumber(ARGV[2])
 

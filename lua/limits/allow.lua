@@ -11,7 +11,7 @@
 --   allowed             the list of take_all, see take.lua
 --   denied, impossible  the list of reply, see needs.lua
 --   no limit            {4, index of the need from 0, now_us, 1 if Redis lost the limit, 2 if it
---                       is for other apps, else 0}
+--                       is for other apps, 0 if it was deleted}
 --   stale calendar      {6, names of the limits whose calendars must be extended, now_us}
 -- @include scope
 -- @inner
@@ -21,7 +21,8 @@ local app = ARGV[1]
 local no_waiting = call('EXISTS', hg('jobs')) == 0 -- no job waits for permits
 local loaded = {} -- meter ID -> meter
 
--- Counts the permits that waiting jobs need as reserved for this call.
+-- Loads the permits that are reserved for granted jobs. At contended meters it adds the permits
+-- that waiting jobs need, so that this call cannot take them.
 local function reserve_demand(meters)
   load_reserved(meters)
   local ids = {}

@@ -1,4 +1,4 @@
--- Blocks meters from now on for a time. A meter that is blocked for longer stays so.
+-- Blocks meters from now on for a time. A meter that is already blocked for longer is not changed.
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] duration, microseconds
 -- ARGV[2…] limit, key of each meter

@@ -1,7 +1,7 @@
 -- Settles the actual cost of a call. If it is higher, the difference is charged, and later calls
--- wait for it. If it is lower, the difference is given back, except permits whose return could exceed
--- the limit's guarantee: permits that have become free with time, and permits that were taken before
--- the last change of the rate or more than an hour ago.
+-- wait for it. If it is lower, the difference is given back, except permits whose return could
+-- exceed the limit's guarantee: permits that have become free with time, and permits that were
+-- taken before the last change of the rate or more than an hour ago.
 -- Safe to repeat: a repeat of the same call changes nothing.
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] limit
@@ -10,10 +10,10 @@
 -- ARGV[4] number of permits that were taken
 -- ARGV[5] actual cost
 -- ARGV[6] mark: where the meter counted the permits, 0 if unknown. For a funnel or token bucket its
---   TAT after it took them, for a sliding window the number of the part of the window, for other
---   windows the time under which it stored them
--- ARGV[7] given: number of permits that the funnel or token bucket had been given back when the
---   permits were taken
+--   TAT (see gcra.lua) after it took them, for a sliding window the number of the part of the
+--   window, for other windows the time under which it stored them
+-- ARGV[7] given: the field `given` of the state of a funnel or token bucket (see gcra.lua) at the
+--   time at which the permits were taken
 -- ARGV[8] holder of the lease on a concurrency limit
 -- ARGV[9] caller: ID of a caller that makes one call at a time
 -- ARGV[10] number of the call; only repeats of the call have the same number
@@ -21,7 +21,8 @@
 --   limit     name of the limit if its calendar must be extended first, or ''
 --   now_us    Redis's clock, Unix microseconds
 --   found     1, or 0 if the limit does not exist
---   delay_us  time by which a funnel's next permits are delayed
+--   delay_us  time by which the charge delays the next permits of a funnel or token bucket, else 0
+--   The list ends after found if that is 0, and after now_us if a calendar must be extended
 -- @include gcra
 -- @include fixed_window
 -- @include leases
@@ -43,7 +44,7 @@ if call('SET', hg('admitted', caller), call_number, 'PX', int(GRACE_MS), 'GET') 
 local function give_back(k)
   local since_us = math.max(tonumber(call('HGET', hg('limit', name), 'since_us') or nil) or now_us, m.since_us or 0)
   if mark == 0 or since_us > at_us or at_us > now_us or now_us - at_us >= MEMORY_US or call('EXISTS', m.state) == 0 then return end
-  if kind == 'sliding_log' then -- the log has at most n of the permits
+  if kind == 'sliding_log' then -- the log has kept at most n of the call's permits
     if taken > m.n then k = m.n - cost end
     if k > 0 then call('LREM', m.state, int(-k), int(mark)) end
   elseif kind == 'sliding_window' then
@@ -66,9 +67,10 @@ local function give_back(k)
     if mark < start or last < start then return end
     call('SET', m.state, int(last) .. ' ' .. int(count > k and count - k or 0), 'KEEPTTL')
   else
-    -- What other calls have taken since (others_us) must stay taken. It is the growth of the TAT, plus
-    -- what was given back. The time at which they took it is not known. The worst case is that they
-    -- took all of it just now, or at begins_us, the start of a call that took permits in advance.
+    -- What other calls have taken since (others_us) must stay taken. It is the growth of the TAT,
+    -- plus what was given back. The time at which they took it is not known. The worst case is that
+    -- they took all of it just now, or at begins_us, the start of a call that took permits in
+    -- advance.
     local tat, fraction, rate, given, begins = string.match(call('GET', m.state), '^(%d+) (%d+) (%d+ %d+) ?(%d*) ?(%d*)$')
     tat, fraction, given = tonumber(tat), tonumber(fraction), tonumber(given) or 0
     if rate ~= m.rate or tat == MAX_INT or given < given_before then return end
@@ -85,7 +87,7 @@ local function give_back(k)
   end
 end
 
--- A sliding log records the permits that are free, and at most n more.
+-- Takes k more permits. A sliding log gets an entry for each, but at most n more than are free.
 local function charge(k)
   if kind ~= 'sliding_log' then return m.take(k) end
   local last = tonumber(call('LINDEX', m.state, -1) or nil) or 0

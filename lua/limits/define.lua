@@ -53,7 +53,7 @@ call('HDEL', hg('deleted'), name)
 publish_change('limit', name)
 log_change(source == 'file' and 'defined' or 'set', name, actor, 'from', old_text or '', 'to', text)
 
--- Returns kind, n and period. The calendar of a fixed window may have changed nevertheless.
+-- Returns kind, n and period. Even with the same ones, the calendar of a fixed window may differ.
 local function rate(summary) return string.match(summary, '^%S+ %S+ %S+') end
 local rate_changed = overrides or old_summary and (rate(old_summary) ~= rate(summary) or string.find(summary, '^fixed_window'))
 return { replaced and 2 or 1, rate_changed and 1 or 0, keys_file and 1 or 0 }

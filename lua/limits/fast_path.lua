@@ -6,9 +6,9 @@
 -- ARGV[1] caller: for jobs, the ID of a caller that makes one call at a time; '' for calls of Allow
 -- ARGV[2] number of the call; only repeats of the call have the same number
 -- ARGV[3] attempt: 1 when the call is sent for the first time, more in a repeat
--- ARGV[4…] limit of each meter; then the summary of each limit; then the rate of each limit; then
---   for each call or group of equal calls:
---     head       '' if the call needs all meters in order; -k for k such calls that are equal; else
+-- ARGV[4…] limit of each meter; then the summary of each limit (see summary.lua); then the rate of
+--   each limit, "n period_us"; then for each call or group of equal calls:
+--     head       '' if the call needs all meters in order; -k for k equal calls of this kind; else
 --                the number of meters that the call needs
 --     and for each meter that the call needs:
 --     meter      number of the meter, from 1; only if the head is a number of meters
@@ -24,7 +24,7 @@
 --             '?' undecided: the full script must decide
 --   taken_us  time at which the first attempt took the permits; only in a repeat
 --   states    a line for each meter with its state before the calls: "tat fraction n period_us";
---             '' if unused
+--             '' if it is unused, malformed or of another rate
 -- @include scope
 local caller, call_number, attempt, n, last = ARGV[1], ARGV[2], ARGV[3], #KEYS - 1, #ARGV
 

@@ -9,7 +9,7 @@
 -- @include adapt
 local at_us, latency_us = tonumber(ARGV[1]), tonumber(ARGV[2])
 
--- If the call was allowed before the last rate limit, it does not end the consecutive ones.
+-- A call that was allowed before the last rate limit does not reset the count of rate limits.
 local function accepted(name, key)
   drop_ended(name)
   local r = read_record(name, key)

@@ -1,9 +1,9 @@
 -- Applies the config's overrides for a limit. If their text is the same as the last time, nothing
 -- changes, even if keys were set at run time since. Otherwise the overrides that differ from the
--- old text are set, and those that only the old text had are removed.
+-- old text are set. Those that only the old text had are removed, unless they were set at run time.
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] limit
--- ARGV[2] kind that the limit must have
+-- ARGV[2] kind of limit for which the overrides are; they change no limit of another kind
 -- ARGV[3] text with a line for each override: key, tab, override
 -- ARGV[4…] for each override: key, permits per period or 0, period in microseconds, capacity or 0
 -- Returns 1, or 0 if nothing had to change

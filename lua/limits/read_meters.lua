@@ -15,7 +15,7 @@
 --   blocked_keys       number of blocked keys of the limit
 --   blocked_until_us   end of this meter's block, Unix microseconds; 0 if it is not blocked
 --   and with states:
---   since_us           last change of the key's rate, Unix microseconds
+--   since_us           last change of the rate of the limit or the key, Unix microseconds
 --   per_us, margin_us, zone  of the limit
 --   state              sliding log: some of the times, each with the number of permits that it
 --                      stands for; concurrency: number of held permits; else the state as stored

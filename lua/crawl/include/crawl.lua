@@ -1,7 +1,8 @@
 -- @include scope
 
--- The states of URLs that have or had a job. Only these URLs count for max_pages and max_host_pages.
--- A crawl does not fetch a URL in any other state, and the state says why.
+-- The states of URLs that have or had a job. Only these URLs count for max_pages and
+-- max_host_pages. In any other state the URL is not fetched, for the reason that the state names.
+-- Unless that is disallowed, a later job may still take the URL.
 local PAGES = { waiting = true, fetched = true, redirected = true, missing = true, failed = true }
 
 -- Reports whether no further job may take a URL in this state.

@@ -1,6 +1,7 @@
 -- @include count
 
--- Sets m.before of each meter to the number of permits that other waiting jobs need.
+-- Sets m.before of each meter to the number of permits that other waiting jobs need. is_waiting
+-- says whether this job waits, too, so that its costs are in the demand.
 local function load_before(meters, is_waiting)
   for i = 1, #meters do
     local m = meters[i]

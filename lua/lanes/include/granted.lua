@@ -30,8 +30,9 @@ local function take_reservation(job, r, reserved_until_us)
 end
 
 -- Decides whether a job with a record may take its permits now. If so, it removes the job from its
--- lane, and returns the time from which the permits exist. Otherwise it returns a time and the
--- denial. A late job may take free permits. Without a leader, so may the first job of a lane.
+-- lane, and returns the time from which the permits exist, which may be slightly in the future.
+-- Otherwise it returns the time at which the meters are ready, and the denial. An overdue job may
+-- take permits that are free now. If there is no leader, so may the first job of a lane.
 local function take_or_wait(job, r, granted, late)
   if granted ~= RESERVED then load_reserved(job.meters) end
   local bottleneck, at = find_bottleneck(job.meters)
@@ -43,7 +44,7 @@ local function take_or_wait(job, r, granted, late)
     remove_if_empty(job.lane)
     return at
   end
-  if granted == RESERVED then
+  if granted == RESERVED then -- a meter is not ready after all, for example because it was blocked
     notify_freed(job.lane)
     load_reserved(job.meters)
   end

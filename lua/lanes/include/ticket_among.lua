@@ -2,8 +2,8 @@
 -- @include next_ticket
 
 -- Returns the ticket of a job that waited in another lane, or ran before. The ticket sorts the job
--- by the start of its wait, but not behind the place of a new job. With equal starts, a job that ran
--- is first. A job of low priority is always last.
+-- by the start of its wait, but not behind the place of a new job. With equal starts, a job that
+-- ran is first. A job with a positive head_start is always last.
 local function ticket_among(job)
   local last = next_ticket(job.lane) + job.head_start * STEP
   if job.head_start > 0 then return last end

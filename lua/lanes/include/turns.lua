@@ -48,7 +48,7 @@ local function latest_ready_at(meters, ready, advance_us, max_advance_us)
   return now_us + (m.allows_advance and math.min(advance_us, math.max(MIN_ADVANCE_US, floor(spare_us / 2))) or 0)
 end
 
--- Refuses a turn. Later turns that share one of its meters are skipped, because they could take
+-- Refuses a turn. Later turns that share a meter with its lane are skipped, because they could take
 -- permits that are kept for this lane. For the same reason the meters are marked as contended.
 local function refuse(meters, held)
   -- @include mark

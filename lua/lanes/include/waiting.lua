@@ -76,9 +76,10 @@ local function without_ticket(job, deadline, denials)
   return expiry .. string.rep(' ', LONG - #expiry - #rest) .. rest
 end
 
--- Records that a job is denied and waits in its lane, and returns the reply. r is its record, if it
--- has one. The job expires only when its deadline has passed, whatever the expected wait is,
--- because other jobs may leave or give permits back.
+-- Records that a job is denied and waits in its lane, and returns the reply. r is the job's record,
+-- if it has one. is_new says whether the job must still join the lane. The job expires only when
+-- its deadline has passed, whatever the expected wait is, because other jobs may leave or give
+-- permits back.
 local function wait_in_lane(job, r, is_new, bottleneck)
   local deadline = wait_deadline(job.since_us, job.max_wait_us, job.useful_us)
   if deadline <= now_us then return reply(EXPIRED, bottleneck or (find_bottleneck(job.meters)), now_us) end
@@ -100,7 +101,8 @@ local function wait_in_lane(job, r, is_new, bottleneck)
   return result
 end
 
--- Returns the denial of a repeated call whose wait has ended, or if another call has begun a wait.
+-- Returns the denial of a job that this call does not put into a lane: the wait that the first
+-- attempt began is over, or another call has begun a wait.
 local function denial_without_wait(meters)
   local result = reply(DENIED, find_bottleneck(meters))
   result[TIME], result[FLAG] = result[READY_AT] - now_us, 1

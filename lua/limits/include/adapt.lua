@@ -3,10 +3,10 @@
 -- A limit that adapts slows single keys down and speeds them up again, up to the limit's rate.
 --
 -- Rate limits: additive increase and multiplicative decrease (Chiu and Jain, "Analysis of the
--- increase and decrease algorithms for congestion avoidance", 1989). A rate limit halves the rate
--- if the key has its full rate, or if the previous call was rate limited, too. Otherwise the key
--- speeds up again and was only a little too fast, so it loses a tenth. While calls are accepted,
--- the key gains a thousandth of the full rate each second.
+-- increase and decrease algorithms for congestion avoidance", 1989). If the upstream rate limits a
+-- call, the key's rate is halved if it was the full rate, or if the previous call was rate limited,
+-- too. Otherwise the key was only a little too fast while it sped up, so it loses a tenth. While
+-- calls are accepted, the key gains a thousandth of the full rate each second.
 --
 -- Latency: the rule of Scrapy's AutoThrottle. The rate is what keeps the upstream at the wanted
 -- latency. A key slows down at once, and speeds up in steps of half the difference.
@@ -24,8 +24,8 @@ local function adaptive_settings(name)
   if min_share then return min_share, tonumber(latency_us or nil) or 0 end
 end
 
--- Raises the share for the time since the last feedback. A rest of the time that is too short for a
--- millionth counts at the next call.
+-- Raises the share for the time since the last feedback or slow-down. A part of that time that is
+-- too short for a millionth counts at the next call.
 local function speed_up(r)
   local us = math.max(now_us - math.max(r.feedback_us, r.slowed_us), 0)
   r.allowed_share = math.min(FULL, r.allowed_share + floor(math.min(us, LONGEST_GAP_US) / GAIN_US))

@@ -15,8 +15,8 @@ local function concurrency(m, now_us, holder)
   end
   m.known = false
 
-  -- Returns the number of permits whose leases end by a time. It ignores leases without an end,
-  -- which no script writes.
+  -- Returns the number of permits whose leases end after now and by a time. It ignores leases
+  -- without an end, which no script writes.
   local function ending_by(at)
     local sum, weight = 0, 1
     for i = 1, #sets do

@@ -10,14 +10,14 @@ local function span(k, n, period_us)
   return us, fraction
 end
 
--- Returns the number of permits that take a time, rounded up: the inverse of span.
+-- Returns the number of permits whose span is that time, rounded up: the inverse of span.
 local function permits_of(us, fraction, n, period_us)
   local parts = us * n + fraction
   if parts < MAX_INT then
     local over = parts % period_us
     return (parts - over) / period_us + (over > 0 and 1 or 0)
   end
-  local k = floor(parts / period_us) -- close, because numbers are not exact there
+  local k = floor(parts / period_us) -- only close, because numbers above MAX_INT are not exact
   local at, over = span(k, n, period_us)
   while k > 0 and (at > us or (at == us and over >= fraction)) do
     k = k - 1
@@ -31,10 +31,11 @@ local function permits_of(us, fraction, n, period_us)
 end
 
 -- A funnel or a token bucket: GCRA, with the theoretical arrival time (TAT) as whole microseconds
--- plus n-ths of one, so that nothing drifts. There is a permit every period/n, and TAT may be
--- capacity·period/n ahead.
+-- plus n-ths of one, so that nothing drifts. There is a permit every period/n, and the TAT may be
+-- capacity·period/n ahead of now.
 -- State: "tat fraction n period_us [given [begins_us]]". given is the number of permits that calls
--- have given back. begins_us is the start of a call that took permits in advance.
+-- have given back since the state began. begins_us is the latest start of a call that took permits
+-- in advance, while that start is in the future.
 local function gcra(m, now_us)
   local n, period_us, capacity = m.n, m.period_us, m.capacity
   local tat, fraction, given, begins_us = 0, 0, 0, 0

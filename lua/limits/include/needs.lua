@@ -8,8 +8,9 @@ local ALLOWED, DENIED, IMPOSSIBLE, NO_LIMIT, EXPIRED, STALE = 1, 2, 3, 4, 5, 6
 local READY_AT, TIME, FLAG = 4, 8, 9
 
 -- Loads the meters of a call from the triples limit, key, cost in ARGV. Meters in `loaded` are used
--- again and stored once at the end, except those of concurrency limits, which depend on the holder
--- and are read for each call. Returns the meters, or nil and the reply of the call:
+-- again, except those of concurrency limits, which depend on the holder. Funnels and token buckets
+-- in `loaded` are stored once, at the end: see store_taken. Returns the meters, or nil and the
+-- reply:
 --   {NO_LIMIT, index, now_us, why}  why: 0 the limit was deleted, 1 Redis lost it, 2 it is
 --                                   for other apps
 --   {IMPOSSIBLE, index, now_us, 0, left, full_at_us, capacity}

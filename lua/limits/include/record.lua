@@ -43,15 +43,15 @@ local function store_meter(name, key)
   if store_state and not m.stale and call('EXISTS', m.state) == 1 then store_state() end
 end
 
--- Returns the time at which the feedback of a record ends, or nil. Feedback is kept for an hour. So
--- is since_us, if there is no override: scripts compare it with the time of permits, because permits
--- from before a change of the rate must not be given back.
+-- Returns the time until which the feedback of a record is kept, or nil if nothing has to be
+-- removed later. Feedback is kept for an hour. So is since_us, if there is no override: permits
+-- that were taken before it, that is, at another rate, must not be given back.
 local function expires_at(r)
   local feedback_us = math.max(r.rate_limited_us, r.feedback_us, r.slowed_us)
   if feedback_us > 0 or r.source == '-' then return math.max(feedback_us, r.since_us) + MEMORY_US end
 end
 
--- Stores a record, and sets the field of the limit that says that records exist.
+-- Stores a record, and sets the limit's field `overrides`, which says that it has records.
 local function store_record(name, key, r)
   local limit, words = hg('limit', name), { r.source, r.kind }
   for i = 3, #FIELDS do words[i] = int(r[FIELDS[i]]) end

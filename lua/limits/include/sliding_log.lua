@@ -2,7 +2,7 @@
 
 -- A sliding log: at most n permits in every window of one period, exactly. k permits are free when
 -- the (n-k+1)-th newest time is a period old.
--- State: LIST of the times of the last n permits, oldest first.
+-- State: LIST of the times of the last n permits, oldest first. charge.lua may add up to n more.
 local function sliding_log(m, now_us)
   local n, period_us = m.n, m.period_us
   local length = call('LLEN', m.state)

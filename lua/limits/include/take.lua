@@ -22,7 +22,7 @@ local function take_all(meters, already_taken, at)
   return result
 end
 
--- Stores the meters from which calls took permits.
+-- Stores the funnels and token buckets from which calls took permits: see load_needs.
 local function store_taken(loaded)
   for _, m in pairs(loaded) do
     if m.deferred == 'taken' then

@@ -22,22 +22,24 @@ const (
 	DefaultMaxHostPages = 10_000
 )
 
-// CrawlHandler runs crawl:fetch tasks. HTTP, Redis and Client are required. It is safe for concurrent
-// use, and its fields must not change after its first task. It needs a server of package scheduler,
-// because it puts jobs back, and an ErrorHandler that calls Failed.
+// CrawlHandler runs crawl:fetch tasks. HTTP, Redis and Client are required. It is safe for
+// concurrent use, and its fields must not change after its first task. It must run on a
+// scheduler.Server, which can put jobs back, and the server's ErrorHandler must call Failed.
 //
 // A run of a job makes at most one request, so one permit for its URL's host is enough. If the
 // origin's robots.txt is not known, the run requests robots.txt, and the job is put back. Links and
-// redirects become further jobs, which run under the permits of their own hosts. The task's result is
-// a CrawlResult. The job ends as follows:
+// redirects become further jobs, which run under the permits of their own hosts. The task's result
+// is a CrawlResult. The job ends as follows:
 //
-//   - The page was fetched, redirects, does not exist (a 4xx), or is disallowed by robots.txt: done.
-//   - No complete response in time, a temporary status, or no space on disk: retried.
-//   - No robots.txt because of a 5xx, a 429 or no response: put back without spending an attempt, with
-//     pauses from 30 s to an hour, and archived after 12 hours.
-//   - A malformed payload, or an address that is not allowed: archived.
+//   - The page was fetched, redirects, does not exist (a 4xx), or is disallowed by robots.txt:
+//     done.
+//   - No complete response in time, a status such as 503 that may change, or no space on disk:
+//     retried.
+//   - No robots.txt because of a 5xx, a 429 or no response: put back without spending an attempt,
+//     for 30 s to an hour each time, or as long as a Retry-After says; archived after 12 hours.
+//   - A malformed payload, a sitemap without entries, or an address that is not allowed: archived.
 //
-// A URL is fetched once in a crawl, unless a worker dies between the request and its record in Redis.
+// After a success a crawl fetches the URL again only if the worker died before it recorded that.
 type CrawlHandler struct {
 	// HTTP makes the calls. Its secrets and its SaveDir are not used.
 	HTTP *HTTPHandler
@@ -45,19 +47,19 @@ type CrawlHandler struct {
 	Redis redis.UniversalClient
 	// Scope separates crawls of different programs in one Redis. The zero value means "default".
 	Scope string
-	// Client enqueues the pages that a job found, in the job's queue.
+	// Client enqueues a job for each URL that a page leads to, in the queue of the page's job.
 	Client interface {
 		EnqueueContext(ctx context.Context, task *asynq.Task, opts ...asynq.Option) (*asynq.TaskInfo, error)
 	}
 	// Agent is the User-Agent. Its part before the slash is the crawler's name in robots.txt. The
 	// zero value means `headgate`.
 	Agent string `yaml:"agent"`
-	// SaveDir is the folder that the bodies of pages are saved in, unless a page asks not to be
-	// kept: a folder for each crawl, with files named by the body's SHA-256. It must exist. The
-	// zero value means nothing is saved.
+	// SaveDir is the folder below which the bodies of pages are saved, in a folder for each crawl.
+	// A file is named by the body's SHA-256. A page with noindex is not saved. The folder must
+	// exist. The zero value means nothing is saved.
 	SaveDir string `yaml:"save_dir"`
-	// MaxPage is the maximum number of bytes that are read of a page. The links in the beginning of
-	// a longer page are followed. The zero value means tasks.DefaultMaxPage.
+	// MaxPage is the maximum number of bytes that are read of a page. Of a longer page, only the
+	// links within these bytes are followed. The zero value means tasks.DefaultMaxPage.
 	MaxPage int64 `yaml:"max_page"`
 	// MaxPages is the maximum number of URLs of a crawl. URLs that robots.txt disallows do not
 	// count, and seeds are always fetched. The zero value means tasks.DefaultMaxPages.
@@ -78,8 +80,8 @@ type CrawlResult struct {
 	// Outcome is one of:
 	//
 	//   - "fetched", "redirected", "disallowed"
-	//   - "missing": a 4xx, or a redirect without a valid Location
-	//   - "seen": the crawl has fetched the URL, or another job fetches it
+	//   - "missing": a permanent 4xx, or a redirect that cannot be followed
+	//   - "seen": another job of the crawl has finished with the URL, or works on it
 	//   - "over": a newer crawl of the same name has started
 	Outcome   string `json:"outcome"`
 	Reason    string `json:"reason,omitempty"`    // explains the outcome
@@ -89,7 +91,7 @@ type CrawlResult struct {
 	Truncated bool   `json:"truncated,omitempty"` // the page is longer than MaxPage
 	Links     int    `json:"links,omitempty"`     // number of URLs that the page leads to
 	New       int    `json:"new,omitempty"`       // number of jobs that this job enqueued
-	Omitted   int    `json:"omitted,omitempty"`   // number of links beyond the maximum of page or crawl
+	Omitted   int    `json:"omitted,omitempty"`   // number of links beyond a maximum
 	Saved     string `json:"saved,omitempty"`     // file with the body, below the handler's SaveDir
 }
 
@@ -141,9 +143,9 @@ func (h *CrawlHandler) job(task *asynq.Task) (*crawlJob, error) {
 	return j, err
 }
 
-// Failed records that a job is archived or dropped. Otherwise the crawl counts the page as waiting. The
-// server's ErrorHandler calls Failed with its own arguments for every error. Failed ignores other types
-// of tasks, and errors of attempts that will be retried. It takes at most 5 seconds.
+// Failed records that a job is archived or dropped. Without this record, the crawl would count the
+// page as waiting. The server's ErrorHandler must pass its arguments to Failed for every error.
+// Failed ignores other types of tasks, and attempts that will be retried. It takes at most 5 s.
 func (h *CrawlHandler) Failed(ctx context.Context, task *asynq.Task, err error) error {
 	retried, _ := asynq.GetRetryCount(ctx)
 	maxRetry, _ := asynq.GetMaxRetry(ctx)
@@ -203,8 +205,8 @@ func (j *crawlJob) get(ctx context.Context, url string) (*openResponse, error) {
 	return j.HTTP.exchange(ctx, HTTPRequest{URL: url, Headers: headers})
 }
 
-// enqueue enqueues another job of the crawl in this job's queue, with as many retries. It does
-// nothing if that job exists.
+// enqueue enqueues another job of the crawl in this job's queue, with this job's MaxRetry. If that
+// job exists already, enqueue does nothing.
 func (j *crawlJob) enqueue(ctx context.Context, page CrawlFetch, opts ...asynq.Option) error {
 	task, err := NewCrawlFetch(page)
 	if err != nil {

@@ -19,8 +19,8 @@ import (
 )
 
 // fetch fetches the page with one request, saves the body, enqueues the links, and then records the
-// page's state. If the worker dies before the record, the job repeats all steps. file is the robots.txt
-// of the page's origin.
+// page's state. If the worker dies before it records the state, the job repeats all steps. file is
+// the robots.txt of the page's origin.
 func (j *crawlJob) fetch(ctx context.Context, file *robots.File) error {
 	if err := j.pace(ctx, file); err != nil {
 		return err
@@ -62,8 +62,9 @@ func (j *crawlJob) fetch(ctx context.Context, file *robots.File) error {
 	return j.finish(ctx, file, frontier.Missing, nil, 0)
 }
 
-// target returns the page that a redirect leads to, with the depth of the redirected page. A sitemap
-// of an index stays a sitemap. A sitemap of robots.txt may lead to any page.
+// target returns the page that a redirect leads to, with the depth of the redirected page. If an
+// index listed a sitemap that redirects, the target is a sitemap. If robots.txt listed the
+// sitemap, the target can be any page. The error says why the redirect cannot be followed.
 func (j *crawlJob) target(resp *openResponse) (CrawlFetch, error) {
 	next, err := links.Canonical(resp.Request.URL.String(), resp.Header.Get("Location"))
 	switch {
@@ -75,9 +76,9 @@ func (j *crawlJob) target(resp *openResponse) (CrawlFetch, error) {
 	return CrawlFetch{URL: next, Depth: j.page.Depth, Hops: j.page.Hops + 1, Sitemap: j.page.Sitemap && j.page.Hops > 0}, err
 }
 
-// sitemaps returns the sitemaps of robots.txt on hosts that the crawl may visit. Every page of the
-// origin counts as linking to these sitemaps. A sitemap is one level deeper than the page, and the
-// entries of the sitemap have the sitemap's depth.
+// sitemaps returns the sitemaps that robots.txt names, if their hosts are among the crawl's hosts.
+// They are treated as links of every page of the origin. The entries of a sitemap have the
+// sitemap's Depth.
 func (j *crawlJob) sitemaps(file *robots.File) (to []CrawlFetch) {
 	for _, text := range file.Sitemaps {
 		// The URLs should be absolute, but many are not.
@@ -90,7 +91,8 @@ func (j *crawlJob) sitemaps(file *robots.File) (to []CrawlFetch) {
 	return to
 }
 
-// childDepth returns the depth of the page's links.
+// childDepth returns the Depth of the page's links: one less than the page's Depth, but the same
+// for the entries of a sitemap.
 func (j *crawlJob) childDepth() int {
 	if j.page.Sitemap {
 		return j.page.Depth
@@ -136,12 +138,13 @@ func (j *crawlJob) read(ctx context.Context, resp *openResponse) (to []CrawlFetc
 	return to, unread, err
 }
 
-// sitemapStart matches the root element of a sitemap. Only a declaration, a style sheet and comments
-// can come before it.
+// sitemapStart matches the root element of a sitemap. Only a declaration, a style sheet and
+// comments can come before it.
 var sitemapStart = regexp.MustCompile("<(?:urlset|sitemapindex)")
 
-// entries returns the URLs of a sitemap. It returns an error only if it cannot read any entry. The
-// sitemaps of an index count like redirects, so that indexes of indexes come to an end.
+// entries returns the URLs of a sitemap. It returns an error only if it cannot read any entry.
+// unread is at least the number of entries that are left out. Each index counts as one of the
+// page's Hops, so that indexes of indexes come to an end.
 func (j *crawlJob) entries(body []byte) (to []CrawlFetch, unread int, err error) {
 	found, err := links.ReadSitemap(j.page.URL, bytes.NewReader(body))
 	switch {
@@ -167,11 +170,12 @@ func (j *crawlJob) entries(body []byte) (to []CrawlFetch, unread int, err error)
 	return to, unread, nil
 }
 
-// foundBatch is the number of URLs that one script records. Redis runs nothing else meanwhile.
+// foundBatch is the number of URLs that one script records. While a script runs, Redis does nothing
+// else.
 const foundBatch = 500
 
-// finish enqueues the page's links, and then records the page's state. If a newer crawl of that name
-// has started, it does neither.
+// finish enqueues the page's links, and then records the page's state. If a newer crawl of that
+// name has started, finish stops without an error. unread is the number of links that to lacks.
 func (j *crawlJob) finish(ctx context.Context, file *robots.File, state frontier.State, to []CrawlFetch, unread int) error {
 	j.result.Outcome = state
 	for batch := range slices.Chunk(to, foundBatch) {
@@ -183,7 +187,7 @@ func (j *crawlJob) finish(ctx context.Context, file *robots.File, state frontier
 		if err != nil || len(states) == 0 {
 			return err
 		}
-		for i, state := range states { // pages are fetched in the order of the links
+		for i, state := range states { // in order, so that pages are fetched in the order of the links
 			switch to := batch[i]; state {
 			case frontier.MaxPages, frontier.MaxHostPages:
 				j.result.Omitted++
@@ -201,8 +205,9 @@ func (j *crawlJob) finish(ctx context.Context, file *robots.File, state frontier
 	return j.frontier.Done(ctx, j.crawl, j.page.URL, state, unread)
 }
 
-// state returns the state of a URL that the page leads to: Waiting, or the reason for leaving it out.
-// If the URL is of another origin, the URL's own job requests robots.txt.
+// state returns the state of a URL that the page leads to: Waiting, or the reason for leaving it
+// out. file is the robots.txt of the page's origin. A URL of another origin is checked by the URL's
+// own job.
 func (j *crawlJob) state(file *robots.File, to CrawlFetch) frontier.State {
 	matches := func(pattern *regexp.Regexp) bool { return pattern.MatchString(to.URL) }
 	included := len(j.Include) == 0 || slices.ContainsFunc(j.Include, matches)

@@ -24,13 +24,14 @@ import (
 const (
 	robotsMinHold = 30 * time.Second // the pause after the first failed request for a robots.txt
 	robotsMaxHold = time.Hour        // the longest such pause
-	robotsMaxWait = 12 * time.Hour   // the time for which pages wait while requests fail
+	robotsMaxWait = 12 * time.Hour   // the time for which pages wait while such requests fail
 	maxPutBack    = time.Second      // the longest pause of a job that waits for another job's request
 )
 
-// robotsFile returns the robots.txt of the page's origin. If it is not known, the job requests it under
-// its permit, and unless the file disallows the page, the error puts the job back for another permit.
-// Other jobs are put back for at most a second meanwhile, and each such run costs a permit.
+// robotsFile returns the robots.txt of the page's origin. If the file is not known, the job uses
+// its permit to request the file. If the file then allows the page, the error puts the job back, so
+// that it gets another permit for the page. Meanwhile the origin's other jobs are put back for at
+// most a second each time, and each such run costs a permit.
 func (j *crawlJob) robotsFile(ctx context.Context) (*robots.File, error) {
 	of := origin(j.page.URL)
 	known, err := j.frontier.Robots(ctx, of)
@@ -57,8 +58,8 @@ func (j *crawlJob) robotsFile(ctx context.Context) (*robots.File, error) {
 }
 
 // fetchRobots makes one request for an origin's robots.txt, and stores the result. After a redirect
-// the next job requests the URL of the redirect. A 4xx, and a redirect that leads nowhere, mean that
-// there is no file (RFC 9309, 2.3.1). A 5xx, a 429 and no complete response are failures.
+// the next job requests the URL of the redirect. A 4xx, and a redirect that leads nowhere, mean
+// that there is no file (RFC 9309, 2.3.1). A 5xx, a 429 and no complete response are failures.
 func (j *crawlJob) fetchRobots(ctx context.Context, of string, known frontier.Robots) (frontier.Robots, error) {
 	limited, cancel := withTimeout(ctx, DefaultTimeout)
 	defer cancel()
@@ -78,8 +79,8 @@ func (j *crawlJob) fetchRobots(ctx context.Context, of string, known frontier.Ro
 			fetched = frontier.Robots{Next: next, Hops: known.Hops + 1, FailingSince: known.FailingSince}
 		}
 	case status/100 == 2:
-		// The parser ignores text beyond MaxSize (RFC 9309, 2.5). It recognizes a longer file by its
-		// size of MaxSize+1.
+		// The parser ignores text beyond MaxSize (RFC 9309, 2.5). It recognizes a longer file by
+		// its size of MaxSize+1.
 		if fetched.Text, err = io.ReadAll(io.LimitReader(resp, robots.MaxSize+1)); err != nil {
 			return j.failRobots(ctx, of, known, err)
 		}
@@ -87,9 +88,10 @@ func (j *crawlJob) fetchRobots(ctx context.Context, of string, known frontier.Ro
 	return fetched, j.frontier.StoreRobots(ctx, of, fetched, 0)
 }
 
-// failRobots handles a failed request for a robots.txt. No job makes another request for 30 s, which
-// about doubles with each further failure, up to an hour, or until the time that the origin names. A
-// canceled job and an address that is not allowed are no failures of the origin.
+// failRobots handles a failed request for a robots.txt. For 30 s no job makes another request. This
+// pause about doubles with each further failure, up to an hour. If the origin names a later time,
+// the pause lasts until then, for at most a day. A canceled job and an address that is not allowed
+// are no failures of the origin.
 func (j *crawlJob) failRobots(ctx context.Context, of string, known frontier.Robots, why error) (frontier.Robots, error) {
 	if errors.Is(ctx.Err(), context.Canceled) || errors.Is(why, asynq.SkipRetry) {
 		return known, why
@@ -118,8 +120,8 @@ func await(failed frontier.Robots, wait time.Duration, why error) error {
 }
 
 // pace enforces the Crawl-delay of the page's host across all workers. If the last delay is not
-// over, the error puts the job back until its end. Otherwise a new delay begins. Limits whose key is
-// the host are blocked for the delay, so that other jobs of the host wait.
+// over, the error puts the job back until the delay ends. Otherwise a new delay begins. In both
+// cases the job's limits whose key is the host are blocked until the end, so that other jobs wait.
 func (j *crawlJob) pace(ctx context.Context, file *robots.File) error {
 	delay, host := file.CrawlDelay, canonical.HostOf(j.page.URL)
 	if delay == 0 {

@@ -20,10 +20,10 @@ import (
 // TypeCrawlFetch names the task that fetches one page of a crawl and continues from there.
 const TypeCrawlFetch = "crawl:fetch"
 
-// MaxDepth is the maximum number of links that a crawl follows from its start.
+// MaxDepth is the maximum of CrawlFetch.Depth.
 const MaxDepth = 1000
 
-// maxStart is the largest integer of Redis's scripts.
+// maxStart is the maximum of CrawlFetch.Start: Redis's scripts cannot hold all larger integers.
 const maxStart = 1 << 53
 
 // The special values of CrawlFetch.Allow.
@@ -41,20 +41,21 @@ type CrawlFetch struct {
 	Crawl string `json:"crawl" want:"a name such as \"docs\""`
 	// URL is an absolute http or https URL without user, password and secrets.
 	URL string `json:"url" want:"a text such as \"https://example.com/\""`
-	// Depth is the number of links that the crawl may follow from URL, up to MaxDepth. Redirects do
-	// not count. The URLs of a sitemap count as links of the page that led to the sitemap.
+	// Depth is how many links away from URL the crawl may go, up to MaxDepth. Redirects do not
+	// count. The URLs of a sitemap count as links of the page that led to the sitemap.
 	Depth int `json:"depth,omitempty" want:"a number of links such as 3"`
 	// Allow lists the hosts that the crawl may visit in addition to URL itself: SameHost, SameSite,
-	// "example.com" for one host, "*.example.com" for its subdomains. The zero value means SameHost.
+	// "example.com" for one host, "*.example.com" for its subdomains. The zero value means
+	// SameHost.
 	Allow []string `json:"allow,omitempty" want:"a list such as [\"same-host\", \"*.example.com\"]"`
-	// Start is the time in µs at which a user enqueued the job. Give the same Start to all jobs that
-	// you enqueue together. A job with a later Start joins the crawl while the crawl runs, and starts
-	// a new crawl after the end. Jobs that the crawl enqueues have the Start of the crawl. The zero
-	// value means the time at which the job runs.
+	// Start is the time in µs since 1970 at which a user enqueued the job. Give the same Start to
+	// all jobs that you enqueue together. While the crawl runs, a job with a later Start joins the
+	// crawl. After the crawl's end, such a job starts a new crawl. Jobs that the crawl enqueues
+	// have the crawl's Start. The zero value means the time at which the job runs.
 	Start int64 `json:"start,omitempty" want:"a moment in µs since 1970"`
 	// Sitemap reports whether URL is a sitemap.
 	Sitemap bool `json:"sitemap,omitempty" want:"true or false"`
-	// From is the URL that led to this URL, in jobs that the crawl enqueues.
+	// From is the URL of the page that led to URL. It is empty in jobs that a user enqueues.
 	From string `json:"from,omitempty" want:"a URL"`
 	// Hops is the number of redirects and sitemap indexes that have led to URL, up to MaxRedirects.
 	Hops int `json:"hops,omitempty" want:"a number of redirects"`
@@ -69,7 +70,7 @@ func NewCrawlFetch(c CrawlFetch, opts ...asynq.Option) (*asynq.Task, error) {
 	return newTask(TypeCrawlFetch, c, opts)
 }
 
-// ID returns the task ID, which is the same for all spellings of a URL.
+// ID returns the task ID for Crawl, Start and URL. It is the same for all spellings of URL.
 func (c CrawlFetch) ID() string {
 	of := c.URL
 	if canonical, err := links.Canonical("", c.URL); err == nil {

@@ -15,9 +15,10 @@ import (
 	"github.com/headgate/headgate/internal/redact"
 )
 
-// The classes of errors that Class returns. They are texts, because config files name them.
+// The classes of errors that config files can name, in addition to "exit:3" for one exit code.
+// Class can also return a class such as "2xx", if another status was expected.
 const (
-	ClassExit    = "exit"    // a command that exited with another code than 0; "exit:3" is that code alone
+	ClassExit    = "exit"    // a command that exited with a code other than 0
 	ClassKilled  = "killed"  // a command that a signal or its timeout ended
 	ClassNetwork = "network" // no complete response in time
 	Class3xx     = "3xx"     // an unexpected status; Class4xx and Class5xx as well
@@ -25,8 +26,8 @@ const (
 	Class5xx     = "5xx"
 )
 
-// Class returns the class of a built-in task's error, for retry policies. It is empty for any other
-// error, and for nil.
+// Class returns the class of a built-in task's error, for retry policies. A command's exit code
+// follows ClassExit, as in "exit:3". Class returns "" for any other error, and for nil.
 func Class(err error) string {
 	if command, ok := errors.AsType[*CommandError](err); ok {
 		if command.Code < 0 {
@@ -79,7 +80,7 @@ func (e *NetworkError) Error() string {
 // Unwrap returns the cause.
 func (e *NetworkError) Unwrap() error { return e.Err }
 
-// maxErrorText is the maximum length of an error, which asynq writes to Redis.
+// maxErrorText is the maximum length in bytes of an error, because asynq writes it to Redis.
 const maxErrorText = 2000
 
 // presentable returns the error with a text that asynq can store: short, UTF-8, and without the
@@ -98,8 +99,8 @@ func presentable(err error) error {
 	return &hiddenError{strings.ToValidUTF8(text, "\uFFFD"), err}
 }
 
-// hiddenError is an error with another text: without secrets, or without the text of errors that only
-// decide the job's next state.
+// hiddenError shows text instead of the text of err. text has no secrets, and leaves out the joined
+// errors that only tell the server the job's next state.
 type hiddenError struct {
 	text string
 	err  error
@@ -107,12 +108,12 @@ type hiddenError struct {
 
 func (e *hiddenError) Error() string { return e.text }
 
-// Unwrap returns the error with its own text, which is not for logs.
+// Unwrap returns the original error. Its text may have secrets, so it is not for logs.
 func (e *hiddenError) Unwrap() error { return e.err }
 
-// ErrNotCalled is wrapped by the error of an attempt that made no call, which the upstream does not
-// count: for example because of a malformed payload, a missing secret or a refused connection. If a
-// connection was made, the request counts as sent.
+// ErrNotCalled is wrapped by the error of an attempt that made no call: for example because of a
+// malformed payload, a missing secret or a refused connection. The upstream cannot have counted
+// such an attempt. If a connection was made, the request counts as sent.
 var ErrNotCalled = errors.New("no call was made")
 
 // notCalled wraps an error. errors.Is(err, ErrNotCalled) is true for it.
@@ -137,18 +138,19 @@ type StatusError struct {
 	// RetryAfter is the wait that the upstream asked for, by Retry-After or an exhausted quota: at
 	// most a year, or 0.
 	RetryAfter time.Duration
-	// Until is the end of the time in which the upstream accepts no calls: see ReadUpstream.
+	// Until is the time from which the upstream accepts calls again, or zero: see ReadUpstream.
 	Until time.Time
 	URL   string // without secrets
-	// Redirect says where a redirect leads, and why it was not followed.
+	// Redirect says where a redirect leads, and why it was not followed. Nil means no such
+	// redirect.
 	Redirect error
 
 	permanent bool // the same call would get the same response
 }
 
-// newStatusError describes a response that has just arrived, which may be an expected one. A 4xx is
-// permanent, except 408, 425, 429, a 4xx with a Retry-After, and a 403 with an exhausted quota, which
-// GitHub sends instead of a 429.
+// newStatusError describes a response that has just arrived, whether or not its status is expected.
+// A 4xx is permanent, except 408, 425, 429, a 4xx with a Retry-After, and a 403 with an exhausted
+// quota. GitHub sends such a 403 instead of a 429.
 func newStatusError(resp *http.Response, url string) *StatusError {
 	now := time.Now()
 	e := &StatusError{Status: resp.StatusCode, URL: url}
@@ -189,9 +191,9 @@ func statusText(status int) string {
 	return strings.TrimSpace(fmt.Sprintf("%d %s", status, http.StatusText(status)))
 }
 
-// unexpected returns nil if the status is one of the expected ones, or a 2xx if expect is empty. Any
-// other status is an error, which archives the job if it is permanent or a redirect that was not
-// followed.
+// unexpected returns nil if expect contains the status, or if expect is empty and the status is a
+// 2xx. Otherwise it returns an error. The error archives the job if the status is permanent or a
+// redirect was not followed.
 func (e *StatusError) unexpected(expect []int) error {
 	if slices.Contains(expect, e.Status) || len(expect) == 0 && e.Status/100 == 2 {
 		return nil

@@ -6,7 +6,7 @@ import "os/exec"
 
 func setGroup(*exec.Cmd) {}
 
-// killGroup kills the command alone: there are no process groups here.
+// killGroup kills the command only, because this system has no process groups.
 func killGroup(cmd *exec.Cmd) error {
 	_ = cmd.Process.Kill()
 	return nil

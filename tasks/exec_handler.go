@@ -22,8 +22,8 @@ import (
 	"github.com/headgate/headgate/internal/strictjson"
 )
 
-// PrefixExec begins the type of a task that runs a command: exec:resize runs the command resize. Its
-// payload is a JSON object for Command.Args, or empty.
+// PrefixExec begins the type of a task that runs a command: exec:resize runs the command resize.
+// The payload is a JSON object or empty. Only Command.Args reads it.
 const PrefixExec = "exec:"
 
 // The defaults of Command, and the maximum of CommandError.Stderr in bytes.
@@ -53,17 +53,18 @@ type Command struct {
 	MaxOutput int64 `yaml:"max_output"`
 }
 
-// ExecHandler runs commands. A command's output becomes the task's result: unchanged if it is JSON,
-// or else as a JSON text. The job ends as follows:
+// ExecHandler runs commands. A command's output becomes the task's result: JSON unchanged, other
+// text as a JSON string, and bytes that are not UTF-8 as {"base64": "…"}. The job ends as follows:
 //
 //   - Exit code 0: done.
 //   - Another exit code, a signal, or a timeout: a *CommandError, retried.
-//   - A payload that is no JSON object, an unknown command or program, or too much output: archived.
+//   - A payload that is no JSON object, an unknown command or program, or too much output:
+//     archived.
 //   - A missing secret, or too many processes on the machine: retried.
 //
-// A command can run more than once for a job. If its worker is killed, Linux also kills the command,
-// but not the processes that the command has started. On other systems the command continues while
-// another worker runs the job. ExecHandler is safe for concurrent use.
+// A command can run more than once for a job. If its worker is killed, Linux also kills the
+// command, but not the processes that the command has started. On other systems the command
+// continues while another worker runs the job. ExecHandler is safe for concurrent use.
 type ExecHandler struct {
 	// Commands are the commands that it can run, by name.
 	Commands map[string]Command
@@ -120,8 +121,8 @@ func (h *ExecHandler) command(task *asynq.Task) (string, Command, error) {
 }
 
 // run runs a command and returns its output. The command's process group is killed after the
-// timeout, when the job's context ends, and when the command prints too much. The context's cause is
-// then the reason of the error. The process group is also killed after a normal end.
+// timeout, when the job's context ends, and when the command prints too much. The error then has
+// the context's cause. After a normal end, processes that the command left running are killed, too.
 func (h *ExecHandler) run(ctx context.Context, name string, c Command, args []string) ([]byte, error) {
 	timeout, maxOutput := cmp.Or(max(0, c.Timeout), DefaultCommandTimeout), cmp.Or(max(0, c.MaxOutput), DefaultMaxOutput)
 	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("no end within %s", duration.Exact(timeout)))
@@ -171,15 +172,15 @@ func (h *ExecHandler) run(ctx context.Context, name string, c Command, args []st
 	return nil, wrong
 }
 
-// Wait waits until the running commands have ended. After a server's Shutdown the contexts of its jobs
-// have ended, so the commands that outlived it are being killed.
+// Wait waits until the running commands have ended. Call it after the server's Shutdown: the
+// contexts of all jobs have ended then, so commands that still run are being killed.
 func (h *ExecHandler) Wait() {
 	h.running.Lock()
 	defer h.running.Unlock()
 }
 
-// environment returns a command's environment and its secrets. Of the worker's environment it has
-// only four variables, because others have the secrets of other commands, of calls and of Redis.
+// environment returns a command's environment, which adds own to four of the worker's variables, and
+// the secrets in own. The worker's other variables may have secrets of other commands or of Redis.
 func environment(own []string) ([]string, secrets, error) {
 	var env []string
 	for _, name := range []string{"PATH", "HOME", "LANG", "TMPDIR"} {
@@ -203,7 +204,8 @@ func environment(own []string) ([]string, secrets, error) {
 	return env, hidden, nil
 }
 
-// startError archives the job if the program does not exist or is not executable.
+// startError returns an error that archives the job if the program does not exist or is not
+// executable.
 func startError(err error) error {
 	if errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
 		return fmt.Errorf("%w: %w", err, asynq.SkipRetry)
@@ -224,9 +226,9 @@ func outputResult(out []byte) any {
 	return strings.TrimRight(string(out), "\r\n")
 }
 
-// commandOutput keeps size bytes of a command's output: the beginning, if full is called when there is
-// more, or else the end. Write returns no error, because an error would close the pipe and leave the
-// command running.
+// commandOutput keeps size bytes of a command's output. If full is set, they are the first bytes,
+// and full is called when there are more. If full is nil, they are the last bytes. Write returns no
+// error, because an error would close the pipe and leave the command running.
 type commandOutput struct {
 	kept []byte
 	size int

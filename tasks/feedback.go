@@ -18,33 +18,36 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// Feedback reports the responses of upstreams to the limits of a scheduler.Server: after a 429, no
-// worker calls that upstream until the wait is over. The zero value works. Programs wrap their
-// handlers in Middleware, and call CheckResponse in each handler that makes HTTP calls:
+// Feedback reports the responses of upstreams to the limits of a scheduler.Server: a 429 blocks the
+// keys of the job's limits for all workers. The zero value works. Programs wrap their handlers in
+// Middleware, and call CheckResponse in each handler that makes HTTP calls:
 //
 //	mux.Use(new(tasks.Feedback).Middleware) // once, around the handlers
 //	return tasks.CheckResponse(ctx, resp)   // in each handler, with the response to its call
 //
-// The handlers of http:request and crawl:fetch need no CheckResponse. Feedback handles responses as
-// follows:
+// The handlers of http:request and crawl:fetch need no CheckResponse. A time that a response names
+// counts if the job's rule has BlockOnRateLimit or no needs, or if the only key of its needs is the
+// response's host, such as "api.example.com". Feedback handles responses as follows:
 //
-//   - 429, or 403 and 503 with a time to wait: it blocks the keys of the job's rule for all
-//     workers, and puts the job back at the head of its lane without spending an attempt, as
-//     scheduler.RateLimited does. The time counts for the limits that the rule names in
-//     BlockOnRateLimit, and for limits whose key is the response's host, such as
-//     "api.example.com". If the time counts for no limit, a 403 or 503 only puts the job back. A
-//     429 without a time that counts blocks longer with each 429 in a row.
-//   - 503 without a time: adaptive limits slow down, and the job fails.
-//   - Any other response with an exhausted quota: the keys are blocked until the quota's reset, and
-//     the job continues. A Retry-After does not block: with 202, it says when to check an operation.
-//   - An error that wraps ErrNotCalled returns the job's permits. If the job will be retried, it keeps
-//     those that set the pace of its attempts.
+//   - 429, or 403 and 503 with a time that counts: as with scheduler.RateLimited, the keys of the
+//     job's rule are blocked for all workers until that time, and the job is put back at the head
+//     of its lane without spending an attempt. A 429 without such a time blocks longer with each
+//     429 in a row.
+//   - 403 and 503 with a time that does not count: the job is put back until that time, for at most
+//     a day, without spending an attempt. No key is blocked.
+//   - 503 without a time that counts: adaptive limits slow down. Without any time the job fails.
+//   - Any other response with an exhausted quota: the keys are blocked until the quota's reset if
+//     that time counts, and the job goes on. A Retry-After is ignored: with 202, it says when to
+//     check an operation.
+//   - An error that wraps ErrNotCalled: the job's permits are returned. If the job will be retried,
+//     it keeps the permits of limits that pace its attempts.
 //
 // Handlers of calls that are not HTTP return scheduler.RateLimited themselves. The fields must not
 // change after the first task.
 type Feedback struct {
-	// Costs returns the real costs of a finished job, by the limits of its rule: see scheduler.Settle.
-	// result returns the task's result from Results. Nil means that jobs cost what they took.
+	// Costs returns the real costs of a job that succeeded, by the name of the limit: see
+	// scheduler.Settle. result reads the task's result from Results. If Costs is nil, jobs keep the
+	// permits that they took.
 	Costs func(ctx context.Context, task *asynq.Task, result func() ([]byte, error)) (map[string]int, error)
 	// Results is an inspector of the server's queues. Only Costs needs it.
 	Results *asynq.Inspector
@@ -52,7 +55,7 @@ type Feedback struct {
 	Log *slog.Logger
 }
 
-// Middleware is asynq middleware. It must wrap any middleware that changes errors.
+// Middleware is asynq middleware. It must be outside of any middleware that changes errors.
 func (f *Feedback) Middleware(next asynq.Handler) asynq.Handler {
 	return asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
 		err := next.ProcessTask(ctx, task)
@@ -66,10 +69,11 @@ func (f *Feedback) Middleware(next asynq.Handler) asynq.Handler {
 	})
 }
 
-// CheckResponse reports a response to the limits of a scheduler.Server. It returns a *StatusError for
-// every status except 2xx, which the handler must return, wrapped or not, to the Feedback around it.
-// The error is wrapped with asynq.SkipRetry if the same call would get the same response, as with
-// HTTPHandler. CheckResponse does not read or close the body, and does not report the latency.
+// CheckResponse reports a status below 400 to the limits of a scheduler.Server, and returns nil for
+// any 2xx. For other statuses it returns an error that is or wraps a *StatusError. The handler must
+// return this error, wrapped or not, and Feedback reports it. The error also wraps asynq.SkipRetry
+// if the same call would get the same response. CheckResponse does not read or close the body, or
+// report the latency.
 func CheckResponse(ctx context.Context, resp *http.Response) error {
 	address := ""
 	if resp.Request != nil && resp.Request.URL != nil {
@@ -82,17 +86,15 @@ func CheckResponse(ctx context.Context, resp *http.Response) error {
 	return status.unexpected(nil)
 }
 
-// report blocks the keys of the job's limits until the time that the response has named, if the time
-// counts for these limits.
+// report blocks the keys of the job's rule until the time that the response names, if that counts.
 func (e *StatusError) report(ctx context.Context) {
 	if until := e.countedUntil(ctx); !until.IsZero() {
 		scheduler.ReportRateLimit(ctx, until)
 	}
 }
 
-// countedUntil returns the time that the response has named, if the time counts for the job's limits,
-// or the zero Time. The time counts if the rule has BlockOnRateLimit, or no needs. Otherwise some
-// need must have a key, and every such key must be the host.
+// countedUntil returns the time that the response has named, or the zero Time if it does not count:
+// see Feedback. Needs without a key do not matter if at least one need has a key.
 func (e *StatusError) countedUntil(ctx context.Context) time.Time {
 	rule, _ := scheduler.GetRule(ctx)
 	u, err := url.Parse(e.URL)
@@ -130,9 +132,9 @@ func (f *Feedback) reportError(ctx context.Context, err error) error {
 	return err
 }
 
-// returnPermits returns the permits of a job that made no call. An archived job returns all
-// permits. A job that will be retried keeps permits of a funnel, a token bucket and a concurrency
-// limit, because a host that is down must not be called faster than allowed.
+// returnPermits returns the permits of a job that made no call. A job that is archived returns all
+// permits. A job that will be retried keeps the permits of funnels, token buckets and concurrency
+// limits, because it must not call a host that is down faster than these limits allow.
 func (f *Feedback) returnPermits(ctx context.Context, failed error) {
 	limiter, _ := scheduler.GetLimiter(ctx)
 	d, _ := scheduler.GetDecision(ctx)
@@ -149,7 +151,7 @@ func (f *Feedback) returnPermits(ctx context.Context, failed error) {
 	}
 }
 
-// settle settles the real costs of a job.
+// settle replaces the permits that a job took with its real costs.
 func (f *Feedback) settle(ctx context.Context, task *asynq.Task) {
 	costs, err := f.Costs(ctx, task, func() ([]byte, error) {
 		id, _ := asynq.GetTaskID(ctx)

@@ -6,12 +6,12 @@
 // payload is invalid if it has an unknown field, a field twice, or a value of the wrong type. A
 // null is treated like a missing field.
 //
-// asynq archives a job whose error wraps asynq.SkipRetry, because another attempt would fail as
-// well, and retries a job with any other error.
+// If another attempt would fail as well, a handler's error wraps asynq.SkipRetry, and asynq
+// archives the job. asynq retries a job with any other error.
 //
-// The handlers use no limits, and run on any asynq server. With the middleware of [Feedback], a 429
-// blocks the limits of a scheduler.Server for all workers; handlers of other calls report their
-// responses with [CheckResponse].
+// The handlers take no permits. They run on any asynq server, except [CrawlHandler], which needs a
+// scheduler.Server. With the middleware of [Feedback], a 429 blocks the job's limits on such a
+// server for all workers. Other handlers that make calls report the responses with [CheckResponse].
 package tasks
 
 import (
@@ -26,16 +26,16 @@ import (
 	"github.com/headgate/headgate/internal/strictjson"
 )
 
-// ErrUnknownType is wrapped by Validate's error about a type that is not built in. A program's own
-// worker may know the type.
+// ErrUnknownType is wrapped by Validate's error about a type that is not built in. A worker may
+// still have a handler for the type.
 var ErrUnknownType = errors.New("not a built-in task type")
 
 // Types returns the names of the built-in types, without those of commands.
 func Types() []string { return []string{TypeCrawlFetch, TypeHTTPRequest} }
 
-// Validate returns the error with which the handler would archive a task of that type. It does not
-// check whether the worker has the command or the secrets. The error wraps ErrUnknownType if the
-// type is not built in.
+// Validate returns the error with which the handler would archive a task because of its payload. It
+// does not check whether the worker has the command and the secrets, or may call the address. If
+// the type is not built in, the error wraps ErrUnknownType.
 func Validate(typename string, payload []byte) (err error) {
 	switch {
 	case typename == TypeCrawlFetch:

@@ -24,8 +24,8 @@ const (
 	// maxBatch is the maximum number of jobs in one dequeue and in one request for permits, because
 	// Redis serves no other client while a script runs.
 	maxBatch = 64
-	// deniedWindow is for how long after a denial fetched jobs wait for the limiter's decision
-	// before asynq gets them.
+	// deniedWindow is the time after a denial in which fetched jobs are held back for up to
+	// admitTime, so that asynq gets only those that were not denied.
 	deniedWindow = time.Second
 )
 
@@ -38,8 +38,9 @@ type permits interface {
 }
 
 // request requests permits for the jobs of one batch, in their order. It does not wait for the
-// results. A slow RuleFor delays its own job only. The job fails if RuleFor has not returned by the
-// end of the job's Timeout or Deadline, or of its Timeout if the Deadline has passed already.
+// results. A slow RuleFor delays its own job only. The job fails if RuleFor has not returned at the
+// job's Timeout or Deadline, whichever is earlier. If the Deadline has passed already, or if the
+// job has neither, the Timeout counts, or else asynqTimeout.
 func (s *scope) request(all ...*attempt) {
 	rules, ends, now := make([]<-chan result[Rule], len(all)), make([]time.Time, len(all)), time.Now()
 	for i, a := range all {
@@ -102,9 +103,9 @@ func (s *scope) setRule(a *attempt, r result[Rule]) {
 	}
 }
 
-// requestQueue holds the requests of a scope that have not been sent, in the order in which their
-// jobs were fetched. One call to the limiter is made at a time, and the requests that are added
-// meanwhile go in the next one.
+// requestQueue holds the requests of a scope that have not been sent, in the order in which add was
+// called. One call to the limiter is made at a time. Requests that are added meanwhile are sent in
+// the next call.
 type requestQueue struct {
 	mu      sync.Mutex
 	waiting []*attempt
@@ -181,14 +182,16 @@ func (s *scope) acquire(all []*attempt) {
 	}
 }
 
-// waitdbJob returns the attempt's job as the limiter needs it. Its deadline is one second before
-// the job's own, so that a job that waits too long ends with the limiter's reason for the wait.
+// waitdbJob returns the attempt's job as the limiter needs it. The deadline in the result is one
+// second before the job's own, so that the limiter ends a job that waits too long, and its decision
+// names the limit for which the job waited.
 func (s *scope) waitdbJob(a *attempt) waitdb.Job {
 	j := waitdb.Job{
 		JobID: a.job, Priority: waitdbPriority[a.rule.Priority], MaxWait: a.rule.MaxWait, Grant: s.grant,
 		MaxAdvance: 2 * waitdb.Advance, Fair: a.rule.FairnessKey, Weight: a.rule.FairnessWeight, New: a.isNew,
 	}
-	// Any producer can write the header of a job's own priority, so another text is ignored.
+	// Any producer can write the header of a job's own priority, so a text that is no level is
+	// ignored.
 	if p, ok := waitdbPriority[PriorityLevel(a.task.Headers()[headerPriority])]; ok {
 		j.Priority = p
 	}
@@ -204,13 +207,14 @@ func (s *scope) waitdbJob(a *attempt) waitdb.Job {
 	return j
 }
 
-// outcomeError returns nil if the job may run, or else an error that makes asynq put the job back,
-// archive it or delete it. If the limiter is unavailable, the job is put back for a second: a job
-// must not run without permits, and must not spend its retries on an outage.
+// outcomeError returns a nil error if the job may run, or else an error that makes asynq put the
+// job back, archive it or delete it. It returns d, but a zero Decision if the job runs without
+// permits: see resolveImpossible. If the limiter is unavailable, the job is put back for a second:
+// a job must not run without permits, and must not spend its retries on an outage.
 func (s *scope) outcomeError(a *attempt, d waitdb.Decision, err error) (waitdb.Decision, error) {
 	switch {
 	case errors.Is(err, throttle.ErrUnavailable):
-		// If the job already waits in its lane, the dispatcher can promote it.
+		// denied, because the job may already wait in a lane: then the dispatcher can promote it.
 		return d, &putBackError{error: err, at: time.Now().Add(time.Second), denied: true}
 	case err != nil:
 		return d, &attemptError{error: err, final: true}

@@ -43,11 +43,11 @@ type attempt struct {
 	rule     Rule
 	decision waitdb.Decision // zero if the job needs no permits
 	err      error           // why the job does not run, or nil
-	sentAt   time.Time       // when the request was sent
+	sentAt   time.Time       // when the request was queued, which is before it was sent
 	startAt  time.Time       // when the handler may start
 
 	// inFlight.mu guards the next four fields.
-	taken bool      // whether the handler has started, or the attempt was given up
+	taken bool      // whether asynq has called the handler, or ended the attempt without that call
 	slot  bool      // whether the attempt occupies a worker slot
 	until time.Time // when an attempt without a slot is forgotten
 	end   attemptEnd
@@ -59,7 +59,7 @@ type attempt struct {
 
 // attemptEnd is what the server must know when asynq writes the end of an attempt.
 type attemptEnd struct {
-	queuedAt time.Time // when the job first joined its lane; zero until the handler runs
+	queuedAt time.Time // when the job first requested permits; zero until the handler runs
 	keep     bool      // whether to record the attempt: it or an earlier attempt of the job failed
 	took     time.Duration
 	retry    *RetryPolicy // of the job's rule; nil until the handler runs

@@ -18,7 +18,8 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// Client enqueues tasks as *asynq.Client does, and takes [Priority] as one more option:
+// Client enqueues tasks as *asynq.Client does, and also takes the options [Priority] and
+// [ShardKey]:
 //
 //	client.Enqueue(task, asynq.Queue("mail"), scheduler.Priority(scheduler.PriorityHigh))
 //

@@ -39,8 +39,8 @@ func newClientShards(rdb redis.UniversalClient, list []Shards) *clientShards {
 	return c
 }
 
-// choose returns the options to enqueue a task to the right shard of its queue. It learns the task's
-// queue and ID from a dry run, because only asynq can read the options inside a task.
+// choose returns the options to enqueue a task to the right shard of its queue. It learns the
+// task's queue and ID from a dry run, because only asynq can read the options inside a task.
 func (c *clientShards) choose(ctx context.Context, task *asynq.Task, opts []asynq.Option) ([]asynq.Option, error) {
 	if c.queuesErr != nil {
 		return nil, c.queuesErr
@@ -73,8 +73,8 @@ func (c *clientShards) choose(ctx context.Context, task *asynq.Task, opts []asyn
 	return append(slices.Clip(opts), asynq.Queue(shard.Of(q.Name, key, q.Count).Name()), asynq.TaskID(info.ID)), nil
 }
 
-// check returns an error if the queue's servers have another number of shards than this client. With
-// different numbers, a shard key belongs to different shards.
+// check returns an error if the queue's servers have another number of shards than this client.
+// With different numbers, a shard key belongs to different shards.
 func (c *clientShards) check(ctx context.Context, q shard.Queue) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

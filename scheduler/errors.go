@@ -18,10 +18,10 @@ import (
 //		return scheduler.RetryAfter(time.Minute)
 //	}
 //
-// The error may be wrapped; asynq shows its text for the job. If d is zero, the job runs again at
-// once. Otherwise asynq brings it back after d, and at most DelayedTaskCheckInterval and a second
-// later. The permits of the attempt stay used; the next attempt requests permits at the
-// RetryPosition of its rule.
+// The error may be wrapped; asynq shows its text for the job. If d is zero or negative, the job
+// runs again at once. Otherwise asynq brings it back after d, late by at most
+// DelayedTaskCheckInterval and a second. The permits of the attempt stay used; the next attempt
+// requests permits at the RetryPosition of its rule.
 func RetryAfter(d time.Duration) error { return retryAfter(d) }
 
 type retryAfter time.Duration
@@ -39,8 +39,8 @@ func (d retryAfter) Error() string { return "retry after " + duration.Text(time.
 // attempt, its permits stay used, and no ErrorHandler is called.
 //
 // The error may be wrapped; asynq shows its text for the job. If the job has no permits, or its
-// rule blocks nothing that the job needs, the job is put back as with RetryAfter, or fails if until
-// is zero.
+// rule blocks nothing that the job needs, the job is put back until that time, as with RetryAfter.
+// If until is zero, such a job fails.
 func RateLimited(until time.Time) error { return &rateLimitedError{until} }
 
 type rateLimitedError struct{ until time.Time }
@@ -81,9 +81,9 @@ func ends(err error) bool {
 }
 
 // ImpossibleError is why a job was archived or dropped: it can never have its permits, its MaxWait
-// or deadline has passed, or its limit does not exist. Its text names the limit and what would be
-// right; asynq shows the text as the job's last error. The error wraps asynq.SkipRetry, or
-// asynq.RevokeTask if the job was dropped.
+// or deadline passed while it waited, or its limit does not exist. The text of the error names the
+// limit and what would be right; asynq shows it as the job's last error. The error wraps
+// asynq.SkipRetry, or asynq.RevokeTask if the job was dropped.
 type ImpossibleError struct {
 	Decision throttle.Decision
 	action   error
@@ -96,7 +96,7 @@ func (e *ImpossibleError) Error() string { return e.Decision.String() }
 func (e *ImpossibleError) Unwrap() error { return e.action }
 
 // putBackError makes asynq write a job back without a failure. asynq shows the text of the wrapped
-// error. writeBack knows by that text that asynq writes the end of this attempt.
+// error. If asynq's call has that text, redisClient.replace puts the job back in place of the call.
 type putBackError struct {
 	error
 	at       time.Time     // when asynq itself brings the job back
@@ -114,8 +114,8 @@ func (e *putBackError) Error() string { return storable(e.error.Error()) }
 // Unwrap returns the wrapped error.
 func (e *putBackError) Unwrap() error { return e.error }
 
-// attemptError is an error that asynq can store, with what asynq does with the job besides. It
-// keeps the text of the wrapped error, to which asynq.SkipRetry would add.
+// attemptError is an error that asynq can store. It also says whether and when asynq retries the
+// job. The text is that of the wrapped error: wrapping asynq.SkipRetry, too, would change it.
 type attemptError struct {
 	error
 	final bool           // asynq archives the job without a retry
@@ -128,11 +128,11 @@ func (e *attemptError) Error() string { return storable(e.error.Error()) }
 // Unwrap returns the wrapped error.
 func (e *attemptError) Unwrap() error { return e.error }
 
-// Is reports whether asynq does not retry.
+// Is makes a final error match asynq.SkipRetry, so that asynq does not retry the job.
 func (e *attemptError) Is(target error) bool { return e.final && target == asynq.SkipRetry }
 
 // withoutDelay returns the error that the program's functions get: the handler's own error. A final
-// error stays, because it reports, as asynq.SkipRetry does, that the job is archived.
+// error stays wrapped. So the functions see that it matches asynq.SkipRetry: the job is archived.
 func withoutDelay(err error) error {
 	if own, ok := errors.AsType[*attemptError](err); ok && own.delay != nil {
 		return own.error

@@ -25,8 +25,9 @@ type jobTimeout struct {
 // disabledOffset.
 const disabledOffset = 1_000_000_000_000
 
-// disableIn returns a job's message as asynq gets it, with disabledOffset added. The message of a
-// job without timeout and deadline stays as it is: asynq's default timeout applies.
+// disableIn returns the message of a job as asynq gets it: with disabledOffset added to the timeout
+// and the deadline. The message of a job without timeout and deadline stays as it is: asynq's
+// default timeout applies.
 func (t jobTimeout) disableIn(msg string) string {
 	if t == (jobTimeout{}) {
 		return msg
@@ -94,8 +95,8 @@ type runContextKey struct{}
 
 // newRunContext makes the parent of asynq's context for one attempt from the program's BaseContext.
 // If BaseContext fails, the context has ended with that error, so that asynq fails the job and
-// calls no handler. The handler ends the context when asynq is done with the attempt, because
-// otherwise the program's context would keep a reference to it.
+// calls no handler. The handler of Server.wrap ends the new context when asynq is done with the
+// attempt. Otherwise the program's context would keep a reference to the new one.
 func (s *Server) newRunContext() context.Context {
 	base, err := s.baseContext()
 	if err != nil {

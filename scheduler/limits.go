@@ -112,9 +112,9 @@ func storedLimits(ctx context.Context, limiter *waitdb.DB, names []string) (fiel
 }
 
 // compareLimits compares the server's limits with those in Redis. It defines a limit again if a
-// part of its definition is lost. It logs limits that another process has defined differently
-// since: the last definition of a limit is in force. The first call also logs limits that are
-// paused or were set at run time, because a restart does not change that.
+// part of its definition is lost. It logs limits that another process has defined differently after
+// this one: the last definition of a limit is in force. The first call also logs limits that are
+// paused or were set at run time, because a restart neither resumes nor resets them.
 func (s *scope) compareLimits(ctx context.Context) {
 	l := s.limits.Load()
 	if !l.defined || len(l.list) == 0 {
@@ -148,8 +148,8 @@ func (s *scope) compareLimits(ctx context.Context) {
 	}
 }
 
-// defineLost defines a damaged limit again. It removes the text first, because the script does not
-// change a limit whose text is the same. If that fails, the next comparison tries again.
+// defineLost defines a damaged limit again. It removes the field "text" first, because Define
+// changes nothing if that field is the same. If a step fails, the next compareLimits tries again.
 func (s *scope) defineLost(ctx context.Context, l throttle.Limit) (ok bool) {
 	rdb, prefix := s.limiter.Scope()
 	return rdb.HDel(ctx, prefix+"limit:"+l.Name, "text").Err() == nil && s.limiter.Define(ctx, l) == nil

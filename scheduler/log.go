@@ -9,8 +9,9 @@ import (
 	"github.com/hibiken/asynq"
 )
 
-// asynqLog is the logger that asynq's server gets: the program's own, without asynq's line that a
-// job's retries are exhausted if the job is put back. asynq logs that before it writes the job.
+// asynqLog is the logger that asynq's server gets. It passes all lines to the program's logger, but
+// drops "Retry exhausted" for a job that is put back. asynq logs that line for any job on its last
+// attempt, before redisClient puts the job back.
 type asynqLog struct {
 	asynq.Logger
 	inFlight *inFlight

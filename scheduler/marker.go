@@ -22,13 +22,13 @@ const (
 	maxErrorPause = 250 * time.Millisecond
 )
 
-// markerKey is the key of a queue's marker. A call that adds a pending job sets the marker, and idle
-// servers block on it. Redis wakes the server that has waited longest. One marker is enough for many
-// jobs, because the woken server sets it again if jobs are left.
+// markerKey is the key of a queue's marker. A call that adds a pending job sets the marker, and
+// idle servers block on it. Redis wakes the server that has waited longest. One marker is enough
+// for many jobs, because the woken server sets it again if jobs are left.
 func markerKey(queue string) string { return asynqdb.Key(queue, asynqdb.Marker) }
 
-// markerWaiter lets the goroutine that fetches a server's jobs wait for a marker instead of polling.
-// Only that goroutine may call its methods, except for stop.
+// markerWaiter lets the goroutine that fetches a server's jobs wait for a marker instead of
+// polling. Only that goroutine may call its methods, except for stop.
 type markerWaiter struct {
 	rdb        redis.UniversalClient
 	waits      []*markerWait
@@ -39,7 +39,7 @@ type markerWaiter struct {
 	emptyInRow int           // number of fetches in a row that found an empty queue
 	pause      time.Duration // duration of the next wait if no marker is set
 	waitUntil  time.Time     // latest end of the next wait; a time in the past is ignored
-	errorPause time.Duration // pause after the last fetch if it failed, else 0
+	errorPause time.Duration // pause after the last fetch if that failed, else 0
 	onIdle     func()        // called before each wait; may be nil
 	woken      bool          // whether a marker ended the last wait
 
@@ -47,7 +47,7 @@ type markerWaiter struct {
 	marked              []string   // queues whose markers came since the last fetch from them
 	came                chan struct{}
 	isFetching          bool // whether the server waits or fetches; false if it has no free slot
-	isWaiting           bool
+	isWaiting           bool // whether wait blocks until a marker comes
 	blockingUnsupported bool // whether blocking commands fail, for example behind a proxy
 }
 
@@ -81,8 +81,8 @@ func newMarkerWaiter(rdb redis.UniversalClient, queues []string, longest time.Du
 	return b
 }
 
-// take is called before each fetch from one of the queues. If the marker of one of them has come, it
-// returns that queue and uses the marker up.
+// take is called before each fetch from one of the queues. If the marker of one of them has come,
+// it returns that queue and uses the marker up.
 func (b *markerWaiter) take(queues ...string) (queue string, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -104,9 +104,10 @@ func (b *markerWaiter) quiet() time.Duration {
 	return min(minPoll, b.maxPause)
 }
 
-// afterFetch is called after each fetch, with whether it found a job, and whether that job takes the
-// last free slot. After an empty fetch of each queue it waits for a marker. If a job was found without
-// a marker, the next pause is short again.
+// afterFetch is called after each fetch. found says whether the fetch found a job, and full whether
+// that job takes the last free slot. After as many empty fetches in a row as there are queues,
+// afterFetch waits for a marker. If a job was found without a marker, the next pause is short
+// again.
 func (b *markerWaiter) afterFetch(found, full bool) {
 	b.errorPause = 0
 	if full {
@@ -125,22 +126,22 @@ func (b *markerWaiter) afterFetch(found, full bool) {
 	}
 }
 
-// setBack sets the markers that came again for other servers, because this one does not fetch until a
-// job ends.
+// setBack hands the markers that have come, but were not used, to other servers: it sets them in
+// Redis again. This server does not fetch until a job ends.
 func (b *markerWaiter) setBack() {
 	b.mu.Lock()
 	queues := b.marked
 	b.marked, b.isFetching = nil, false
 	b.mu.Unlock()
-	go func() { // because a fetched job is about to start
+	go func() { // in the background, because a fetched job is about to start
 		for _, queue := range queues {
 			setMarker(context.Background(), b.rdb, markerKey(queue))
 		}
 	}()
 }
 
-// afterError pauses after a failed fetch, because asynq fetches again at once. The pause doubles with
-// each error in a row.
+// afterError pauses after a failed fetch, because asynq fetches again at once. The pause doubles
+// with each error in a row.
 func (b *markerWaiter) afterError() {
 	b.errorPause = min(max(2*b.errorPause, minPoll), maxErrorPause)
 	select {
@@ -150,14 +151,14 @@ func (b *markerWaiter) afterError() {
 }
 
 // wait returns when a marker comes, when the server stops, or after the pause. The pause doubles
-// after each wait without a marker.
+// after each wait without a marker, unless blocking commands fail.
 func (b *markerWaiter) wait() {
 	if b.onIdle != nil {
 		b.onIdle()
 	}
 	b.mu.Lock()
 	select {
-	case <-b.came: // of a queue that has been fetched from since
+	case <-b.came: // take may have used its marker up
 	default:
 	}
 	if b.woken = len(b.marked) > 0; !b.woken {
@@ -197,8 +198,8 @@ func (b *markerWaiter) listen(r *markerWait) {
 	}
 }
 
-// waitForMarker runs one BZPOPMIN. If it times out and the server still waits, it starts another. If
-// a marker comes while the server has no free slot, it sets the marker again for another server.
+// waitForMarker runs one BZPOPMIN. If it times out and the server still waits, it starts another.
+// If a marker comes while the server has no free slot, it sets the marker again for another server.
 func (b *markerWaiter) waitForMarker(r *markerWait) {
 	mark, err := b.rdb.BZPopMin(context.Background(), maxPoll, r.keys...).Result()
 	b.mu.Lock()

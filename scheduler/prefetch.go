@@ -21,20 +21,21 @@ const (
 	startWithin = time.Second
 	// leastLease is the minimum remaining lease of a job that is handed to asynq.
 	leastLease = asynqdb.LeaseTime / 2
-	// passShare is the most time in percent that Redis spends on new jobs that are all denied.
+	// passShare is the largest part of Redis's time, in percent, that is spent on batches of new
+	// jobs that are all denied.
 	passShare = 30
-	// longestRest is the longest time between two batches of such jobs, if Redis is slow. Such a
-	// job waits at least twice as long for its permits, so that no permit is idle meanwhile.
+	// longestRest is the longest pause after such a batch, if Redis is slow. No permit is idle in
+	// the pause, because it is made only if all jobs of the batch wait at least twice as long.
 	longestRest = time.Second
 	// othersWait is how long a queue that was found empty is left alone while the markers of other
 	// queues wake the server. To look at all shards for each job would cost more than the jobs.
 	othersWait = 100 * time.Millisecond
-	// shardBatch is the smallest limit on the jobs that are fetched from a shard whose marker has
-	// not come. More would keep the other shards waiting, whose permits would be unused.
+	// shardBatch is how many jobs may be fetched from a shard whose marker has not come, even if
+	// its share of the free slots is smaller. A larger batch would delay the other shards' jobs.
 	shardBatch = 8
-	// admitTime is how long fetched jobs are held back until their requests have results, if a job
-	// was denied recently, so that denied jobs occupy no worker slots. Otherwise, and if rules or
-	// the limiter take longer, asynq gets the jobs while their requests are under way.
+	// admitTime is how long fetched jobs are held back at most until their requests have results,
+	// so that denied jobs occupy no worker slots. After that time, or at once if no job was denied
+	// within deniedWindow, asynq gets jobs whose requests are still under way.
 	admitTime = 10 * time.Millisecond
 )
 
@@ -44,7 +45,7 @@ const (
 // head of its queue after a second, or when the server stops.
 //
 // If the reply to a fetch is lost, Redis has handed out jobs that this process never saw. Repeating
-// the same call returns those jobs again. It is safe for concurrent use.
+// the same call returns those jobs again. A prefetcher is safe for concurrent use.
 type prefetcher struct {
 	*Server
 	slots  int // of the server
@@ -54,8 +55,8 @@ type prefetcher struct {
 	next      []*attempt    // of one fetch, which asynq gets next; they go back at until
 	until     time.Time
 	lost      map[string]*asynqdb.Dequeue // by queue: a fetch whose reply was lost
-	emptyAt   map[string]time.Time        // by queue: the last fetch that left no job which it may take
-	passes    map[string]time.Duration    // by queue with a backlog: how long its last batch took
+	emptyAt   map[string]time.Time        // by queue: the last fetch that found fewer jobs than it asked for
+	passes    map[string]time.Duration    // by queue with a backlog: how long its last batch of new jobs took
 	passAt    time.Time                   // when the next batch of new jobs of such a queue is due
 	timer     *time.Timer                 // gives back jobs that do not start in time
 	rotations map[string]*rotation        // by asynq queue; only for queues with shards
@@ -105,8 +106,8 @@ type source struct {
 }
 
 // dequeue replaces asynq's script Dequeue. It returns one job that asynq may start, possibly of
-// another queue. ends is the Unix second at which the lease ends. It chooses the
-// source only if it fetches jobs. The error is redis.Nil if there is no job, or errAllDenied.
+// another queue. It fetches jobs only if none is left of the last fetch; ends is the Unix second at
+// which their leases end. The error is redis.Nil if there is no job now, or errAllDenied.
 func (p *prefetcher) dequeue(ctx context.Context, queue string, ends int64) (*attempt, error) {
 	p.lock <- struct{}{}
 	defer func() { <-p.lock }()
@@ -158,16 +159,16 @@ func (p *prefetcher) dequeue(ctx context.Context, queue string, ends int64) (*at
 	return first, nil
 }
 
-// freeSlots returns how many jobs to fetch: as many as asynq has free slots. With weighted queues
-// it is only a share of them, so that long jobs of one queue do not take all slots.
+// freeSlots returns how many jobs to fetch: as many as asynq has free slots. With weighted queues a
+// fetch gets only an equal share of the slots, so that long jobs of one queue do not take all.
 func (p *prefetcher) freeSlots() int {
 	free := max(1, p.slots-p.inFlight.busy())
 	return min(maxBatch, (free+p.shares-1)/p.shares)
 }
 
-// send fetches up to n jobs, or repeats an earlier fetch to get the jobs that it took, and keeps
-// the jobs that were not denied. It returns how many jobs were fetched. Jobs whose reply comes too
-// late go back, because their leases may end.
+// send fetches up to n jobs, or, if n is 0, repeats an earlier fetch c to get the jobs that c took.
+// It sets p.next to the jobs that were not denied, and returns how many jobs were fetched. Jobs
+// whose reply comes too late go back, because their leases may end.
 func (p *prefetcher) send(ctx context.Context, c *asynqdb.Dequeue, n int) (int, error) {
 	began := time.Now()
 	found, err := p.db.Dequeue(ctx, c, n)
@@ -198,8 +199,9 @@ func (p *prefetcher) send(ctx context.Context, c *asynqdb.Dequeue, n int) (int, 
 	return len(found), nil
 }
 
-// notePass notes whether a queue has a backlog: the fetch found n jobs, and all new jobs among them
-// will wait long. If the fetch found no new job, the note of the fetch before stays.
+// notePass notes whether a queue has a backlog: the fetch found all n jobs that it asked for, and
+// each new job among them was denied for at least 2·longestRest. took is how long the fetch and the
+// requests took. If the fetch found no new job, notePass changes nothing.
 func (p *prefetcher) notePass(queue string, found []*attempt, n int, took time.Duration) {
 	isNew := func(a *attempt) bool { return !a.back }
 	isShort := func(a *attempt) bool {
@@ -215,8 +217,8 @@ func (p *prefetcher) notePass(queue string, found []*attempt, n int, took time.D
 	}
 }
 
-// repeatLost repeats calls whose replies were lost until one has brought jobs. If Redis does not
-// answer for another queue than the requested one, the caller goes on with the requested queue.
+// repeatLost repeats calls whose replies were lost until one has brought jobs. It returns an error
+// only if the repeated call of the given queue fails, because others do not hinder a fetch from it.
 func (p *prefetcher) repeatLost(ctx context.Context, queue string) error {
 	for _, c := range p.lost {
 		if time.Now().After(c.LeaseEnd()) {
@@ -233,9 +235,9 @@ func (p *prefetcher) repeatLost(ctx context.Context, queue string) error {
 	return nil
 }
 
-// giveBackExpired puts jobs that did not start in time back to where they were fetched from. A job
-// that was allowed keeps its position among the jobs that wait for permits. If Redis does not take
-// the jobs, recovery puts them back.
+// giveBackExpired puts jobs that did not start in time back to the head of their queue. A job that
+// was allowed keeps its position among the jobs that wait for permits. If Redis does not take the
+// jobs, recovery puts them back.
 func (p *prefetcher) giveBackExpired(ctx context.Context) {
 	jobs := p.next
 	if len(jobs) == 0 || time.Now().Before(p.until) {
@@ -300,9 +302,10 @@ func (p *prefetcher) sourceOf(queue string) source {
 	return source{queue, p.markers.woken, len(queues), ok, p.markers.quiet()}
 }
 
-// acquireAll requests permits for fetched jobs, and returns the jobs that asynq gets. It puts
-// denied jobs back before asynq gets them, so that they rarely occupy a worker. Jobs whose request
-// fails go on to their handler, which reports the error.
+// acquireAll requests permits for fetched jobs, and returns the jobs that asynq gets. If a job was
+// denied within deniedWindow, acquireAll waits up to admitTime for the results, and puts denied
+// jobs back. So they rarely occupy a worker. The handler of a job that fails for another reason
+// reports the error.
 func (s *Server) acquireAll(ctx context.Context, jobs []*attempt) []*attempt {
 	readable := slices.DeleteFunc(slices.Clone(jobs), func(a *attempt) bool { return a.task == nil })
 	c := jobs[0].scope

@@ -39,7 +39,7 @@ func NewTask(typename string, payload []byte, opts ...asynq.Option) *asynq.Task 
 
 // Priority returns an option with a job's own priority, which replaces the priority of its rule.
 // NewTask and a Client's Enqueue take the option; asynq's own functions ignore it. The last of
-// several applies.
+// several applies. A value that is no level changes nothing.
 func Priority(p PriorityLevel) asynq.Option { return headerOption{headerPriority, string(p)} }
 
 // The headers of a task that has a priority or a shard key of its own.

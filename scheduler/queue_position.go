@@ -13,7 +13,7 @@ import (
 
 // queuePosition is stored in a header of a job's message, so that the next attempt keeps the job's
 // position: queuedAt is when the job first joined its lane, by the limiter's clock, and retryAt is
-// the end of its backoff. It is zero before the first attempt.
+// the end of its backoff. Before the first attempt the queuePosition is zero.
 type queuePosition struct {
 	queuedAt, retryAt time.Time
 	// notStarted reports that the job was allowed and did not start, so that its wait goes on. In
@@ -52,7 +52,8 @@ func (p queuePosition) writeTo(j job, msg []byte) []byte {
 	return asynqdb.WithHeader(msg, queuePositionHeader, fmt.Sprintf("%d %d %d\n%s\n%s", p.queuedAt.UnixMicro(), p.retryAt.UnixMicro(), denials, j.Queue, j.ID))
 }
 
-// adjust returns the decision as the handler sees it: the Waited of a retry begins at retryAt.
+// adjust returns the decision as the handler sees it: the Waited of a retry counts from retryAt.
+// For a job that was allowed before and did not start, the earlier wait and its denials count, too.
 func (p queuePosition) adjust(d waitdb.Decision) waitdb.Decision {
 	switch {
 	case !d.OK() || p.queuedAt.IsZero():
@@ -66,8 +67,8 @@ func (p queuePosition) adjust(d waitdb.Decision) waitdb.Decision {
 	return d
 }
 
-// nextPosition returns the position of a job that has not started and requests permits again: zero
-// unless the job was allowed. Then it keeps its position and its waiting time.
+// nextPosition returns the position of a job that has not started and requests permits again. If
+// the job was allowed, it keeps its position and its waiting time. Otherwise the result is zero.
 func (a *attempt) nextPosition() queuePosition {
 	if !a.isDone() || !a.decision.OK() {
 		return queuePosition{}

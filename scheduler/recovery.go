@@ -18,8 +18,8 @@ const (
 	heartbeat = 5 * time.Second
 	// lateLease is the maximum remaining time of a lease that was not extended for two heartbeats.
 	lateLease = asynqdb.LeaseTime - 2*heartbeat
-	// walkEach is the minimum time between two walks through all jobs. Each heartbeat looks at one
-	// page.
+	// walkEach is the pause between two walks through all jobs. Each heartbeat looks at one page of
+	// a walk.
 	walkEach = time.Minute
 )
 
@@ -110,9 +110,9 @@ func (r *recovery) noteOutside(ctx context.Context) {
 	}
 }
 
-// look checks all late leases once, and reports whether to check again within a second. If Redis
-// does not answer for a queue, its leases count as not seen before, because no worker could extend
-// them.
+// look checks all late leases once, and reports whether to check again within a second. It also
+// repairs queues whose active jobs and leases differ in number. If Redis does not answer for a
+// queue, its leases count as not seen before, because no worker could extend them.
 func (r *recovery) look(ctx context.Context) (soon bool) {
 	before, now := r.seen, time.Now()
 	r.seen = map[job]sighting{}

@@ -112,7 +112,8 @@ func intCmd(ctx context.Context, n int64, err error) *redis.IntCmd {
 	return cmd
 }
 
-// reply returns a reply to asynq in place of its own script's.
+// reply returns what asynq gets as the reply of a script that was replaced: err, or OK if err is
+// nil.
 func reply(ctx context.Context, err error) *redis.Cmd {
 	cmd := redis.NewCmd(ctx)
 	cmd.SetVal("OK")
@@ -121,8 +122,8 @@ func reply(ctx context.Context, err error) *redis.Cmd {
 }
 
 // dequeue replaces asynq's script Dequeue and returns a prefetched job. If all queues are empty, it
-// waits until there may be a job, because asynq would poll. asynq gets the job without its timeout
-// and deadline, see jobTimeout.
+// waits until there may be a job, because asynq itself would only poll. asynq gets the job without
+// its timeout and deadline, see jobTimeout.
 func (q *redisClient) dequeue(ctx context.Context, c *asynqdb.Call) *redis.Cmd {
 	markers, cmd := q.s.markers, redis.NewCmd(ctx)
 	a, err := q.s.prefetcher.dequeue(ctx, c.Queue, c.LeaseEnd)

@@ -13,7 +13,7 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// Functions that handlers call with their context, also from goroutines of a handler.
+// A handler, or a goroutine that it has started, calls these functions with the handler's context.
 
 type (
 	attemptKey struct{} // the context key of a running attempt
@@ -28,7 +28,8 @@ func attemptOf(ctx context.Context) (a *attempt, ok bool) {
 }
 
 // GetJob returns the queue and the ID of the current job, from the context of RuleFor or of a
-// handler. asynq's GetQueueName and GetTaskID do not work in RuleFor.
+// handler. asynq's GetQueueName and GetTaskID do not work in RuleFor. For any other context ok is
+// false.
 func GetJob(ctx context.Context) (queue, id string, ok bool) {
 	if j, ok := ctx.Value(jobKey{}).(job); ok {
 		return j.Queue, j.ID, true
@@ -38,8 +39,8 @@ func GetJob(ctx context.Context) (queue, id string, ok bool) {
 	return queue, id, ok
 }
 
-// GetQueue returns the queue of the current job as GetJob does. But if the job is in a shard, such
-// as crawl.7, GetQueue returns the queue that is divided, crawl.
+// GetQueue returns the queue of the current job, as GetJob does. But if the job is in a shard, such
+// as crawl.7, GetQueue returns crawl, the queue that is divided into shards.
 func GetQueue(ctx context.Context) string {
 	if queue, ok := ctx.Value(queueKey{}).(string); ok {
 		return queue
@@ -118,10 +119,11 @@ func (a *attempt) logFailedReport(err error) {
 	}
 }
 
-// Settle replaces the running job's estimated cost at a limit with the actual cost, for example of
-// tokens, for each of the job's keys there, see throttle.Limiter. The last call counts. Settle does
-// nothing if the job has no permits of the limit. It takes one round trip for each key. It returns
-// the limiter's error, or an error if ctx is not the context of a Server's handler.
+// Settle replaces the running job's estimated cost at a limit with the actual cost, for example the
+// number of tokens. If the job needs several keys of the limit, each gets that cost: see
+// [throttle.Limiter.Settle]. The last call counts. Settle does nothing if the job has no permits of
+// the limit. It takes one round trip for each key. It returns the limiter's error, or an error if
+// ctx is not the context of a Server's handler.
 func Settle(ctx context.Context, limit string, cost int) error {
 	a, ok := attemptOf(ctx)
 	if !ok {

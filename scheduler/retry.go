@@ -137,8 +137,8 @@ type ErrorClass struct {
 	Match *regexp.Regexp   `yaml:"match"`
 	Is    func(error) bool // reports whether an error is of the class; nil means any
 	Backoff
-	// MaxRetry is the most retries after such an error, if fewer than the job's own. Nil means
-	// the job's own.
+	// MaxRetry is the most retries of a job whose attempt fails with such an error, if fewer than
+	// the job's own. Retries after other errors count, too. Nil means the job's own.
 	MaxRetry *int `yaml:"max_retry"`
 }
 

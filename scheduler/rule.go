@@ -18,10 +18,11 @@ type Rules struct {
 	// Limits are defined when the server starts, and again if the limiter has lost them. Limits
 	// that are defined elsewhere need not be listed.
 	Limits []throttle.Limit
-	// RuleFor returns the rule of a task. It is called once before each attempt, and for waiting
-	// jobs when rules have changed, from several goroutines at a time. Its context is derived from
-	// the server's BaseContext, holds the job, see [GetJob], and ends with the job's Timeout or
-	// Deadline, or after 5 s for a waiting job.
+	// RuleFor returns the rule of a task. It is called before each attempt, for waiting jobs when
+	// rules have changed, and for pending jobs when the backlog is forecast, from several
+	// goroutines at a time. Its context is derived from the server's BaseContext, and holds the
+	// job, see [GetJob]. The context ends with the job's Timeout or Deadline, or within 5 s for a
+	// waiting or pending job.
 	//
 	// If RuleFor returns an error, panics, or does not return before its context ends, the attempt
 	// fails, and asynq retries the task as after any other failure. An error that wraps
@@ -49,7 +50,8 @@ type Rule struct {
 	FairnessKey    string
 	FairnessWeight int
 	// MaxWait is the longest time for which the job waits for its permits. The zero value means no
-	// maximum. OnMaxWait is what happens to a job after its MaxWait, or at its own deadline.
+	// maximum. OnMaxWait is what happens to a job that still waits at the end of its MaxWait, or a
+	// second before its own deadline. A job whose deadline has passed is never run.
 	MaxWait   time.Duration
 	OnMaxWait Action
 	// OnNoLimit is what happens to a job whose limit does not exist.
@@ -58,10 +60,11 @@ type Rule struct {
 	// rejects the job's call: see RateLimited. Nil means the limits for which the job has a key, or
 	// all its limits if it has no key: a host that rejects calls should not block a shared limit.
 	BlockOnRateLimit []string
-	// Retry spaces the attempts of a job that fails. Nil leaves that to the server's
-	// RetryDelayFunc.
+	// Retry says how often and when a failed job is retried. Nil leaves that to the job's MaxRetry
+	// and the server's RetryDelayFunc.
 	Retry *RetryPolicy
-	// RetryPosition is where the job waits after an attempt that failed or put it back.
+	// RetryPosition is where the job waits after an attempt that failed, or that returned
+	// RetryAfter.
 	RetryPosition RetryPosition
 }
 

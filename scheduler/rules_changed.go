@@ -23,17 +23,19 @@ const (
 	// promotePause is the pause after each page of promoted jobs, so that workers run other jobs
 	// too.
 	promotePause = 100 * time.Millisecond
-	// promoteRounds is how often all waiting jobs are compared with their rules, a minute apart,
-	// after a change of any job's needs: a worker with the old rules may have fetched the job.
+	// promoteRounds is how many times all waiting jobs are compared with their rules, a minute
+	// apart, while there are jobs with other needs. A promoted job may go to a worker that still
+	// has the old rules, and then wait under those again.
 	promoteRounds = 3
 	// waitingRuleTime bounds how long the rule of a waiting job may take.
 	waitingRuleTime = 5 * time.Second
 )
 
-// RulesChanged calls RuleFor for all waiting jobs of the server's queues. Jobs whose needs have
-// changed request permits again, the longest waiting first, at about 1,000 a second, and keep their
-// waiting time. RulesChanged returns at once, and may be called at any time, from any goroutine. It
-// must be called on each server whose rules change. Start compares the rules by itself.
+// RulesChanged calls RuleFor for all waiting jobs of the server's queues. Jobs whose needs or
+// fairness key have changed request permits again, the longest waiting first, at about 1,000 a
+// second, and keep their waiting time. RulesChanged returns at once, and may be called at any time,
+// from any goroutine. It must be called on each server whose rules change. Start compares the rules
+// by itself.
 func (s *Server) RulesChanged() {
 	for _, c := range s.scopes {
 		select {
@@ -110,8 +112,8 @@ func (s *scope) promoteChanged(ctx context.Context) (sent int, err error) {
 
 // appendChanged appends the waiting jobs whose rule has other needs now. It calls RuleFor for all
 // jobs of a queue at once, because any call may take long. A job whose rule returns an error
-// continues to wait, because a request would be a failed attempt. A rule that panics fails its job,
-// as it does everywhere.
+// continues to wait, because a request would be a failed attempt. A job whose rule panics is
+// appended, so that its attempt fails, as it does everywhere.
 func (s *scope) appendChanged(ctx context.Context, changed, records []waitdb.Record) ([]waitdb.Record, error) {
 	for _, queue := range s.queues {
 		var waiting []waitdb.Record
@@ -160,8 +162,8 @@ func waitsFor(r waitdb.Record, rule Rule) bool {
 	return r.Lane == fairqueue.Lane(r.Queue, meters, fairqueue.FairnessLine(rule.FairnessKey, rule.FairnessWeight)) && r.Costs == strings.Join(costs, ",")
 }
 
-// wantsOf returns what a pending job will request, by its rule. A RuleFor that does not return
-// before the context ends is abandoned.
+// wantsOf returns what a pending job will request, by its rule. known is false if RuleFor fails, or
+// does not return before the context ends. It is true if the rule archives the job.
 func (s *Server) wantsOf(ctx context.Context, j job, task *asynq.Task) (wants stats.Requirements, known bool) {
 	end, ok := ctx.Deadline()
 	if !ok {

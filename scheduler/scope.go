@@ -40,7 +40,7 @@ type scope struct {
 	stats     *stats.Recorder
 	stopStats func() // writes the stats and stops the recorder
 
-	queueHealth, limiterHealth *redishealth.Monitor // the same if queues and limiter use one client
+	queueHealth, limiterHealth *redishealth.Monitor // one Monitor if queues and limiter use the same client
 }
 
 // addScopes adds the scope of the server's limiter for all queues without shards, and one scope in
@@ -117,8 +117,8 @@ func (s *scope) setHealth() {
 	s.limiterHealth = redishealth.New(s.log, "the limiter's Redis", rdb, prefix)
 }
 
-// noteLimiter reports the result of a call to the limiter's monitor. Errors other than
-// ErrUnavailable count as replies.
+// noteLimiter tells the monitor of the limiter's Redis how a call ended that began at began. Errors
+// other than ErrUnavailable count as replies.
 func (s *scope) noteLimiter(ctx context.Context, began time.Time, err error) {
 	if !errors.Is(err, throttle.ErrUnavailable) {
 		err = nil
@@ -126,9 +126,9 @@ func (s *scope) noteLimiter(ctx context.Context, began time.Time, err error) {
 	s.limiterHealth.Note(ctx, began, err)
 }
 
-// blockParts also blocks the keys of divided limits in all other shards, because the upstream's
-// block concerns the whole limit. It ignores errors: a shard also blocks the keys when its own call
-// is rejected.
+// blockParts also blocks the keys of divided limits in all other shards of the queue, because the
+// upstream's block concerns the whole limit. It does nothing if d is not positive. It ignores
+// errors: another shard blocks the keys itself when a call of its jobs is rejected.
 func (s *scope) blockParts(d time.Duration, needs []throttle.Need) {
 	ctx, cancel := context.WithTimeout(context.Background(), reportTimeout)
 	defer cancel()

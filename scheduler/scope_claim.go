@@ -14,7 +14,7 @@ import (
 const (
 	// claimTTL is how long a claim is valid after its last renewal.
 	claimTTL = time.Minute
-	// claimInterval is the time between two renewals. Two of them may fail.
+	// claimInterval is the time between two renewals. Two renewals in a row may fail.
 	claimInterval = 20 * time.Second
 )
 
@@ -23,9 +23,9 @@ const (
 // queues' or the limiter's Redis is unavailable, it does nothing and returns nil. It takes three
 // round trips.
 //
-// A claim stores the ID of the data in the asynq Redis, which a failover keeps. A loss of data
-// changes the ID, so a running process also passes the ID that it saw before. Within 20 s it renews
-// the claim with the new one; no other process of the same Redis can start before that.
+// A claim stores the ID of the data in the asynq Redis. A failover keeps that ID, and a loss of the
+// data changes it. So a running process also passes the ID of its last claim, and its next renewal,
+// within 20 s, replaces that by the new ID. Until then no other process of that Redis can start.
 //
 // claim also ensures that all workers in a scope have the same data version. If the data have an
 // older version and no process leads, the limiter deletes the records of waiting jobs, and the jobs
@@ -70,9 +70,9 @@ func replyError(err error) error {
 }
 
 // keepScope renews the claim and compares the limits until the context ends. Another asynq Redis
-// can claim the scope while this process cannot reach Redis for longer than claimTTL. That is
-// logged once, and the claim is tried again. Jobs still run under their limits, but the dispatcher
-// promotes jobs in only one of the two Redis servers.
+// can claim the scope while this process cannot reach Redis for longer than claimTTL. Then
+// keepScope logs the first failed claim, and tries again. Jobs still run under their limits, but
+// the dispatcher promotes jobs in only one of the two Redis servers.
 func (s *scope) keepScope(ctx context.Context) {
 	for lost := false; ; {
 		if sleep(ctx, claimInterval); ctx.Err() != nil {

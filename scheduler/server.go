@@ -109,9 +109,9 @@ func WithLimiter(l *throttle.Limiter) Option { return func(o *options) { o.limit
 func WithLogger(log *slog.Logger) Option { return func(o *options) { o.log = log } }
 
 const (
-	// minGrant is the minimum time for which permits are reserved for a granted job. It covers a
-	// poll of the queue, and is short, because the reservation delays other jobs if no worker is
-	// free.
+	// minGrant is the minimum time for which permits are reserved for a granted job. In that time a
+	// server finds the job, even if it polls because blocking commands fail. The time is short,
+	// because the reservation delays other jobs if no worker is free.
 	minGrant = waitdb.DefaultGrant
 
 	shutdownTimeout = 8 * time.Second // asynq's default
@@ -119,9 +119,10 @@ const (
 
 // NewServer returns a server for the asynq queues in rdb, in place of asynq.NewServer. The
 // configuration is asynq's, with two differences: DelayedTaskCheckInterval is one second by
-// default, and an idle server waits in Redis until a Client or a server adds a job. It also polls,
-// at first after 10 ms, and up to every second or TaskCheckInterval. ErrorHandler, IsFailure and
-// RetryDelayFunc are called for failures only, never for denials.
+// default, and an idle server waits in Redis until a Client or a server adds a job. The server also
+// polls: at first after 10 ms, then less and less often, at last each second, or each
+// TaskCheckInterval if that is set. ErrorHandler, IsFailure and RetryDelayFunc are called for
+// failures only, never for denials.
 //
 // NewServer returns an error if RuleFor is nil, or if a limit, an option or the configuration is
 // not valid. It starts no goroutine and sends nothing to Redis. The caller closes rdb after

@@ -14,7 +14,8 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// storedShards returns the stored numbers of shards of the queues, 0 for a queue without shards.
+// storedShards returns the stored numbers of shards of the queues: 0 for a queue without shards, or
+// without a stored number.
 func storedShards(ctx context.Context, rdb redis.UniversalClient, queues []string) ([]int, error) {
 	counts := make([]int, len(queues))
 	cmds := make([]*redis.StringCmd, len(queues))
@@ -33,8 +34,9 @@ func storedShards(ctx context.Context, rdb redis.UniversalClient, queues []strin
 	return counts, nil
 }
 
-// checkShards stores the number of shards of each queue. It returns an error if a queue's number has
-// changed while jobs or workers use the old shards, because keys now belong to different shards.
+// checkShards stores the number of shards of each queue. It returns an error if a queue's number
+// has changed while jobs or workers use the old shards, because most keys now belong to other
+// shards.
 func (s *Server) checkShards(ctx context.Context) error {
 	if s.shardsChecked.Load() {
 		return nil
@@ -54,8 +56,8 @@ func (s *Server) checkShards(ctx context.Context) error {
 	return nil
 }
 
-// changeShards stores a queue's new number of shards, or returns an error if jobs or workers use the
-// old shards. 0 means a queue without shards.
+// changeShards stores a queue's new number of shards, or returns an error if jobs or workers use
+// the old shards. 0 means a queue without shards.
 func (s *Server) changeShards(ctx context.Context, queue string, before, after int) error {
 	names := []string{queue}
 	if before > 0 {

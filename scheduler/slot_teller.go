@@ -21,8 +21,8 @@ type slotTeller struct {
 	empty    bool      // whether the server has found its queues empty, and fetched no job since
 	until    time.Time // when the leader's request ends
 	since    time.Time // when the count of fetched jobs began
-	fetched  int
-	reported int // the free slots of the last report
+	fetched  int       // number of jobs fetched since then
+	reported int       // the free slots of the last report
 }
 
 const (
@@ -64,7 +64,7 @@ func (s *scope) tookJob() {
 	}
 }
 
-// foundEmpty is called when the queues are empty.
+// foundEmpty is called when the server has found all its queues empty.
 func (t *slotTeller) foundEmpty() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -72,7 +72,7 @@ func (t *slotTeller) foundEmpty() {
 	t.report()
 }
 
-// report starts a report, or another one after that which is under way.
+// report makes tellSlots send a report, if the leader has requested reports within slotsWantedFor.
 func (t *slotTeller) report() {
 	if !time.Now().After(t.until) {
 		select {

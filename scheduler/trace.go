@@ -35,8 +35,8 @@ func traceEnqueue(ctx context.Context, task *asynq.Task) (_ context.Context, end
 	}
 }
 
-// traceRun starts the span of a run. If the job waited for permits, it first records a span of the
-// wait: only now, because the wait spans several processes. end ends the span of the run.
+// traceRun starts the span of a run. If the job waited for permits, traceRun first records a span
+// of the wait, which can begin and end in different processes. end ends the span of the run.
 func (a *attempt) traceRun(ctx context.Context) (_ context.Context, end func(error)) {
 	d := a.decision
 	ctx = otel.GetTextMapPropagator().Extract(ctx, propagation.MapCarrier(maps.Clone(a.task.Headers())))

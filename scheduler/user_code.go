@@ -76,7 +76,7 @@ func receive[T any](ctx context.Context, values <-chan T) (value T, ok bool) {
 }
 
 const (
-	delayedTaskCheckInterval = time.Second // asynq's own, 5 s, would let permits lie idle
+	delayedTaskCheckInterval = time.Second // with asynq's default, 5 s, permits would lie idle
 
 	// noPause is asynq's TaskCheckInterval here. asynq need not sleep, because dequeue itself
 	// blocks: see markerWaiter. Zero would mean asynq's default of a second.
@@ -88,8 +88,8 @@ const (
 // without that function.
 //
 // asynq also calls IsFailure and RetryDelayFunc for jobs whose worker died. It calls neither for a
-// job on its last attempt, but archives it whatever the error is: redisClient puts the job back
-// instead.
+// job on its last attempt, but archives the job whatever the error is. If the error is a
+// putBackError, redisClient puts the job back instead.
 func (s *Server) config(c asynq.Config) asynq.Config {
 	program := c
 	s.baseContext = func() (context.Context, error) {

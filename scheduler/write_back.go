@@ -21,14 +21,15 @@ const (
 	recovererWaits = 30 * time.Second
 )
 
-// writeBack is a call of asynq's that writes a job after an attempt.
+// writeBack is a call of asynq's that writes a job after an attempt. Its field failed differs from
+// Failed of Call, which is true only if a ScriptRetry counts one more retry.
 type writeBack struct {
 	*asynqdb.Call
 	attempt *attempt // an empty one if this server does not have the job
 	end     attemptEnd
 	message asynqdb.Message // parsed from the call's Msg
 	lease   asynqdb.LeaseID // that the call ends
-	failed  bool            // whether asynq writes that the attempt has failed
+	failed  bool            // whether the call is a ScriptRetry or a ScriptArchive
 	crashed bool            // whether asynq writes that the job's worker died
 }
 
@@ -62,8 +63,10 @@ func (q *redisClient) endLease(ctx context.Context, c *asynqdb.Call, send func(a
 	return cmd
 }
 
-// replace writes a job in place of asynq's call that the attempt has failed. It returns nil if
-// asynq's call is right. Then the job gets its queue position into its message.
+// replace is called before asynq's call says that an attempt has failed. If that is wrong, replace
+// writes the job in its own way and returns the reply. Otherwise it returns nil, and asynq's call
+// is sent. Except after a crash, replace then adds the job's queue position to the message of the
+// call.
 //
 // The call has only the text of the error with which the attempt ended. If that text is not the
 // text of the attempt's put-back, the job failed after all, for example at its timeout, when asynq
@@ -80,8 +83,8 @@ func (q *redisClient) replace(ctx context.Context, w *writeBack) *redis.Cmd {
 		w.lease.Ended = time.Now().Add(-recovererWaits).Unix()
 		return q.forgive(ctx, w)
 	}
-	// If the context ended before the handler returned, asynq has asked RetryDelayFunc for the
-	// delay with the context's error, which does not have the delay of the rule's policy.
+	// If the context ended first, asynq called RetryDelayFunc with the plain error of the context.
+	// That does not carry the delay of the rule's retry policy, so the delay is computed here.
 	for _, err := range []error{context.Canceled, context.DeadlineExceeded} {
 		if policy := w.end.retry; policy != nil && w.Script == asynqdb.ScriptRetry && text == err.Error() {
 			w.SetAt(time.Now().Add(policy.class(err).Delay(w.attempt.retried)))

@@ -16,7 +16,8 @@ type JobID struct{ Queue, ID string }
 
 // Change is one entry of the changelog: a change of a limit, a schedule, a queue or jobs.
 type Change struct {
-	// ID identifies the entry. IDs are in the order of time.
+	// ID identifies the entry, as the ID of an entry of a Redis stream. Later entries have higher
+	// IDs.
 	ID string
 	// At is the time of the change by Redis's clock.
 	At time.Time
@@ -44,8 +45,8 @@ type Change struct {
 	Job JobID
 }
 
-// WithActor returns a context that records the actor of changes in the changelog: a user or a
-// program.
+// WithActor returns a context for methods that change something. The changelog names the actor, a
+// user or a program, in the By of their entries.
 func WithActor(ctx context.Context, actor string) context.Context {
 	return script.WithActor(ctx, actor)
 }
@@ -79,8 +80,8 @@ func (s *shared) Note(ctx context.Context, c Change) error {
 	return unavailable(s.run(ctx, noteScript, args...).Err())
 }
 
-// newChange reads an entry of lua/limits/include/change.lua. Its time is that of the entry's ID, in
-// milliseconds.
+// newChange reads an entry that a script has written with lua/limits/include/change.lua. At is the
+// time in the entry's ID, in milliseconds.
 func newChange(entry redis.XMessage) Change {
 	text := func(field string) string {
 		value, _ := entry.Values[field].(string)

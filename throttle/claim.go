@@ -17,7 +17,8 @@ type meterID struct {
 	meterKey
 }
 
-// meter returns the limit in the form that meters use. Since is the time from which it is in force.
+// meter returns the limit in the form that meters use. since is the time from which the limit is in
+// force.
 func (l Limit) meter(since int64) *meter.Limit {
 	return &meter.Limit{
 		Kind: string(l.Kind), N: l.Rate.N, Per: l.Rate.Per, Margin: l.Margin, Capacity: l.MaxCost(),
@@ -34,14 +35,15 @@ type claim struct {
 	now   int64
 }
 
-// pausedUS is the RetryAfter of a paused limit: long enough to cost little, and short enough to
-// notice Resume soon.
+// pausedUS is the RetryAfter of a paused limit. It is so long that the requests cost little, and so
+// short that callers notice Resume soon.
 const pausedUS = 60_000_000
 
 // bottleneck returns the claim with the longest wait, and the first time at which the permits of
-// all claims are available: a window with a margin can close again before the other meters open. If
-// the limit is paused, or if there is no such time in 100 steps, it returns a time at which the
-// caller should request again.
+// all claims are available. The latest of their ready times is not always that time, because a
+// window with a margin can close again before the other meters open. So bottleneck asks all meters
+// again from that time on. If a claim's limit is paused, or if 100 steps find no such time,
+// bottleneck returns a time at which the caller should request again.
 func bottleneck(claims []claim) (slowest *claim, at int64) {
 	at = -1
 	from := claims[0].now
@@ -65,7 +67,7 @@ func bottleneck(claims []claim) (slowest *claim, at int64) {
 }
 
 // decision returns the decision of a call, with the limit, key and numbers of this claim. It reads
-// the present state of the meter, so takeAll calls it last.
+// the present state of the meter, so takeAll calls it after all permits are taken.
 func (c *claim) decision(outcome Outcome) Decision {
 	return Decision{
 		Outcome: outcome, Limit: c.need.Limit, Key: c.need.Key, Cost: c.need.Cost,
@@ -86,7 +88,7 @@ func denial(claims []claim) (d Decision, denied bool) {
 }
 
 // takeAll takes the permits of all claims. The decision names the claim with the fewest permits
-// left. All leases of the call have one holder; a call without leases has none.
+// left. All leases of the call have one new holder. A call without leases has no holder.
 func takeAll(claims []claim) Decision {
 	var tightest *claim
 	var holder string

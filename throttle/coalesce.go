@@ -23,7 +23,7 @@ type coalescer[T any] struct {
 	mu      sync.Mutex
 	waiting []*pending[T]
 	sentAt  time.Time // when the last batch was sent
-	senders int
+	senders int       // goroutines that run sendAll
 }
 
 // pending is a call whose caller waits for the reply.
@@ -38,8 +38,8 @@ const (
 	// If secondSender calls wait, a second sender starts, so that Redis works while this process
 	// reads replies.
 	secondSender = 8
-	// A new call does not wait for the reply to a batch that was sent more than maxHold ago, in
-	// case Redis is far away or hangs.
+	// If the last batch was sent more than maxHold ago, a new call starts one more sender instead
+	// of waiting for that batch's reply. Redis may be far away, or may hang.
 	maxHold = 5 * time.Millisecond
 )
 

@@ -15,7 +15,7 @@ import (
 // error never allows the call.
 type Outcome int
 
-// The outcomes. Only Allowed may run.
+// The outcomes. Only an allowed call may run.
 const (
 	// Unavailable: the limiter made no decision; see the error.
 	Unavailable Outcome = iota
@@ -65,7 +65,7 @@ type Decision struct {
 	// a waiting job it is an estimate, as if all lanes of a meter had equally many turns.
 	RetryAfter time.Duration
 	// BeginIn is the time until permits that were granted in advance become available: the job must
-	// not begin sooner. It is 0 if they are available.
+	// not begin sooner. It is 0 if all permits are available.
 	BeginIn time.Duration
 	// ResetAfter is the time until all permits are available again, if no call takes more.
 	ResetAfter time.Duration
@@ -78,8 +78,9 @@ type Decision struct {
 
 	forOthers bool // the outcome is NoLimit because the limit is for other apps
 
-	// Holder names the leases on concurrency limits, for Extend and Free, and Lease is the shortest
-	// of them. Both are zero if there are none. Each allowed call has a Holder of its own.
+	// Holder is the ID of the call's leases on concurrency limits, for Extend and Free. Lease is
+	// the shortest Lease of these limits. Both are zero if the call took no leases. Each call that
+	// took leases has a Holder of its own.
 	Holder string
 	Lease  time.Duration
 	// Waited is the time since the first denial of an allowed job. It is 0 for a job that did not
@@ -116,8 +117,9 @@ func (d Decision) String() string {
 	return d.Outcome.String()
 }
 
-// settled records the new cost of a call. If a funnel was charged more, the call's mark moves too.
-// Otherwise a later Settle would treat the extra cost as the cost of another call.
+// settled records the new cost of the i-th need in Taken. owedUS is the time by which a charge has
+// moved a funnel, or 0. The call's mark moves by the same time. Otherwise a later Settle would
+// treat the extra cost as the cost of another call.
 func (d Decision) settled(i, cost int, owedUS int64) {
 	if d.Taken[i].Cost = cost; d.marks[i][0] > 0 {
 		d.marks[i][0] += owedUS

@@ -202,8 +202,8 @@ func (s *shared) Parse(name string, fields map[string]string) (l Limit, complete
 
 // ExtendCalendars stores the window boundaries around a time of Redis's clock, in microseconds,
 // because a script has reached the last window that Redis knows of these limits. All processes
-// compute the same boundaries, so several may do so at once. The script ignores them if the limit
-// has changed meanwhile.
+// compute the same boundaries, so several processes may do so at once. The script ignores the
+// boundaries if the limit has changed meanwhile.
 func (s *shared) ExtendCalendars(ctx context.Context, names []string, nowUS int64) error {
 	for _, name := range names {
 		l, err := s.definition(ctx, name)
@@ -221,9 +221,10 @@ func (s *shared) ExtendCalendars(ctx context.Context, names []string, nowUS int6
 	return nil
 }
 
-// Extended runs a script that may need more window boundaries, which Lua cannot compute because it
-// has no time zones. The reply then begins with the names of the limits and the time. Extended stores
-// the boundaries and runs the script again. It returns the rest of the reply.
+// Extended calls run, which runs a script that may need more window boundaries. Lua cannot compute
+// them, because it has no time zones. The reply begins with the names of the limits that need
+// boundaries, separated by spaces, and with Redis's time. If there are names, Extended stores the
+// boundaries and calls run again. Otherwise it returns the reply without the names.
 func (s *shared) Extended(ctx context.Context, run func() ([]any, error)) (rest []any, err error) {
 	for range 3 {
 		reply, err := run()
@@ -246,9 +247,10 @@ func (s *shared) Extended(ctx context.Context, run func() ([]any, error)) (rest 
 const convertBatch = 50
 
 // convert converts all meters of a limit after a change of its rate. A call converts the meter that
-// it uses; without convert, idle meters would expire by the old rate. It scans the names of all keys
-// of the Redis server, because every call would have to update an index. A meter expires a minute
-// after all its permits are free again, so a scan of less than a minute loses no state.
+// it uses; without convert, idle meters would expire by the old rate. convert finds the meters by a
+// scan of the names of all keys of the Redis server. With an index of the meters, every call would
+// have to update the index. A meter expires a minute after all its permits are free again, so a
+// scan of less than a minute loses no state.
 func (s *shared) convert(ctx context.Context, l Limit) error {
 	node, err := script.Node(ctx, s.rdb, s.prefix)
 	if err != nil {
@@ -342,7 +344,7 @@ func (s *shared) Key(ctx context.Context, limit, key string) (l Limit, state Key
 }
 
 // readKey reads a record of lua/limits/include/record.lua, which lists its 13 words. For a corrupt
-// record it returns a key that does not differ.
+// record it returns a KeyState that does not differ from the limit.
 func readKey(l Limit, key, record string) KeyState {
 	words := strings.Fields(record)
 	k := KeyState{Key: key, Share: 1}

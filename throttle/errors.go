@@ -22,7 +22,8 @@ var ErrNoLimit = errors.New("no such limit")
 
 func noLimit(name string) error { return fmt.Errorf("%w: %s", ErrNoLimit, name) }
 
-// unavailable wraps an error of Redis or of the connection in ErrUnavailable, once.
+// unavailable wraps an error of Redis or of the connection in ErrUnavailable, unless it is wrapped
+// already.
 func unavailable(err error) error {
 	if err == nil || errors.Is(err, ErrUnavailable) {
 		return err

@@ -31,7 +31,7 @@ type fastLimit struct {
 }
 
 // skippedCalls is the number of calls that do not try the fast path after it could not decide a
-// call of the limit. Each try costs a round trip.
+// call of the limit. Each try costs a round trip. The next call after them reads the limit again.
 const skippedCalls = 64
 
 // parseFastLimit reads a limit's summary: its kind, n, period in microseconds and capacity. A fifth
@@ -86,8 +86,9 @@ func (s *shared) fastLimits(ctx context.Context, needs []Need) ([]*fastLimit, er
 
 // TryFast requests the permits of jobs by the fast path, in their order. The needs of each job are
 // normalized. A job with neither an allowed Decision nor an Err must run the full script. After a
-// job that is not allowed, later jobs cannot take permits of the same meters. If go-redis repeats a
-// script within a minute, because the reply was lost, the repeat takes nothing twice.
+// job that is not allowed, the fast path takes no permits of that job's meters for later jobs. If
+// go-redis repeats a script within a minute, because the reply was lost, the repeat takes nothing
+// twice.
 func (s *shared) TryFast(ctx context.Context, jobs [][]Need) []*call {
 	calls := make([]*call, len(jobs))
 	for i, needs := range jobs {
@@ -126,9 +127,10 @@ type fastBatch struct {
 	calls  []*call
 }
 
-// sendFast sends calls in one script, and decides the calls that the script could decide. For jobs, a
-// caller's name and number let Redis recognize a repeat. If a limit changed between two calls, they
-// have different copies of it. Then sendFast leaves out the later call.
+// sendFast sends calls in one script, and decides the calls that the script could decide. For jobs,
+// the caller's name and the number of its call let Redis recognize a repeat. If a limit changed
+// between two calls, the calls have different copies of the limit. Then sendFast leaves out the
+// later call.
 func (s *shared) sendFast(ctx context.Context, calls []*call, areJobs bool) {
 	b, indexes := &fastBatch{keys: []string{s.prefix}}, map[string]int{}
 next:
@@ -174,8 +176,9 @@ next:
 	}
 }
 
-// args returns the arguments of the script. If equal calls follow each other and need all meters of
-// the batch, they share one group of arguments.
+// args returns the arguments of the script. sender has the first three: caller, number and attempt.
+// If equal calls follow each other and need all meters of the batch, they share one group of
+// arguments.
 func (b *fastBatch) args(sender []any) []any {
 	args := slices.Grow(sender, 3*len(b.limits)+5*len(b.calls))
 	for _, f := range b.limits {

@@ -31,20 +31,20 @@ const (
 	// Zone, or a multiple of any other period. Around a boundary 2·N can pass in a short time; with
 	// the other kinds that cannot happen.
 	FixedWindow Kind = "fixed_window"
-	// SlidingLog lets N through in every window of one period, exactly. It keeps the last N times,
-	// about 10 bytes each.
+	// SlidingLog lets N through in every window of one period, exactly. It keeps the times of the
+	// last N permits, about 10 bytes each.
 	SlidingLog Kind = "sliding_log"
 	// SlidingWindow is SlidingLog in bounded memory, for a large N: it counts 60 parts of the
 	// period, and never lets more than N through. A permit can return up to 1/60 of a period late.
 	SlidingWindow Kind = "sliding_window"
-	// Concurrency lets Capacity permits be held at once. Each is a lease: the holder gives it back
-	// when it is done, and loses it if it does not extend it.
+	// Concurrency lets Capacity permits be held at once. Each call's permits are a lease. The
+	// holder gives the lease back when the work is done, and loses it unless it extends it in time.
 	Concurrency Kind = "concurrency"
 )
 
 var kinds = []string{string(Funnel), string(TokenBucket), string(FixedWindow), string(SlidingLog), string(SlidingWindow), string(Concurrency)}
 
-// UnmarshalText reads a kind's name. Its error, a [*FieldError], lists them.
+// UnmarshalText reads a kind's name. Its error, a [*FieldError], lists the valid names.
 func (k *Kind) UnmarshalText(text []byte) error {
 	if !slices.Contains(kinds, string(text)) {
 		return fieldError("kind", string(text), "want one of %s", strings.Join(kinds, ", "))
@@ -66,35 +66,35 @@ type Limit struct {
 	// Kind is how the limit counts. Required.
 	Kind Kind `yaml:"kind"`
 	// Rate is the number of permits per period. It is required for all kinds except concurrency,
-	// which has no rate. In a config file the rate alone can stand instead of the mapping, for a
-	// `sliding_log`.
+	// which has no rate. In a config file a limit can be just a rate, which means a `sliding_log`
+	// with that rate.
 	Rate Rate `yaml:"rate" short:""`
 	// Capacity is the largest number of permits that can be taken at once. A job with a higher cost
-	// never runs. For kinds that count in windows it is the N of the rate, and is left out. It is
-	// required for concurrency. The zero value means `1`.
+	// never runs. For kinds that count in windows it is the N of the rate, and is left out. For
+	// concurrency it is required. The zero value means `1`.
 	Capacity int `yaml:"capacity"`
 	// Margin makes up for network jitter, which could make a strict server count one call too many
-	// in its window. It lengthens the period. A fixed window instead opens later and closes earlier
-	// by the margin. The zero value means none.
+	// in its window. The margin lengthens the period. A fixed window instead opens later and closes
+	// earlier by the margin. The zero value means none.
 	Margin time.Duration `yaml:"margin"`
 	// Zone is the time zone whose calendar a fixed window follows, by its IANA name. The zero value
 	// means `UTC`.
 	Zone string `yaml:"zone"`
-	// Apps are the apps that may use the limit, by exact name. For others it does not exist. The
-	// zero value means all.
+	// Apps are the apps that may use the limit, by exact name. For other apps the limit does not
+	// exist. The zero value means all.
 	Apps []string `yaml:"apps"`
 	// Lease is how long a permit of a concurrency limit stays taken after its holder has died, a
 	// second at least. The zero value means `30s`.
 	Lease time.Duration `yaml:"lease"`
 	// MaxBlock is the longest time for which a response of the upstream, such as 429 with
 	// Retry-After, blocks a key. It is at least a second. The zero value means a day, or the period
-	// if longer.
+	// if that is longer.
 	MaxBlock time.Duration `yaml:"max_block"`
 	// Adapt lowers the rate of a key while the upstream rate limits its calls or is slow. A fixed
 	// window and a concurrency limit cannot adapt. The zero value means off.
 	Adapt *Adapt `yaml:"adapt"`
-	// Overrides are keys with another rate or capacity. If the tasks of the limit in a config file
-	// have `key: host(…)`, the hosts here are normalized too.
+	// Overrides are keys with another rate or capacity. If tasks in a config file use the limit
+	// with `key: host(…)`, the hosts here are normalized too.
 	Overrides map[string]Override `yaml:"overrides"`
 	// Paused is whether the limit hands out nothing at present. Pause and Resume change it; Define
 	// and Set leave it as it is.
@@ -183,8 +183,9 @@ func (l Limit) validateAdapt(f *faults) {
 	}
 }
 
-// validate checks an override of a valid limit, and the limit that the key would have. It keeps the
-// override's capacity, so that kinds without a capacity reject it.
+// validate checks an override of a valid limit, and the limit that the key would have. For the
+// kinds that count in windows it checks the override's own capacity, because the limit's capacity
+// is the N of the limit's rate.
 func (o Override) validate(l Limit) error {
 	var f faults
 	if o.Rate == (Rate{}) && o.Capacity == 0 {

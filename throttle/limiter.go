@@ -23,7 +23,8 @@ import (
 // Limiter decides whether a call may be made now. Limiters of New and NewLocal make the same
 // decisions to the microsecond, so a test with one kind is valid for the other.
 //
-// Define or Set must define a limit before its first call. Most callers then use Allow:
+// Define or Set must define a limit before the first call that needs it. Most callers then use
+// Allow:
 //
 //	d, err := limiter.Allow(ctx, "api", host)
 //	switch {
@@ -43,9 +44,10 @@ import (
 // each need, or O(log n) for sliding logs and concurrency limits. All times are Redis's own, so the
 // clocks of the processes do not matter.
 //
-// Errors that wrap [ErrUnavailable] mean that Redis was not reached or did not answer. If go-redis
-// repeats a call whose reply was lost, permits can be taken twice. If the context of an Allow call
-// ends, the call takes nothing, or its permits are given back when the reply comes.
+// Errors that wrap [ErrUnavailable] mean that Redis was not reached, did not answer, or answered
+// with an error. If go-redis repeats a call whose reply was lost, permits can be taken twice. If
+// the context of an Allow call ends, the call takes nothing, or its permits are given back when the
+// reply comes.
 //
 // An unused key costs no memory. If Redis loses its data, the next call that misses a limit repeats
 // the earlier Define calls of this process.
@@ -151,23 +153,26 @@ func (l *Limiter) Throttle(ctx context.Context, key string, maxBurst, count int,
 	return l.backend.throttle(ctx, key, limit, quantity)
 }
 
-// Extend renews the holder's leases on concurrency limits for the full Lease of each limit. The
-// needs are those of the call that took the leases. It reports false if a lease was lost: another
-// holder may have the permit, so the caller should stop. Call Extend a few times per Decision.Lease.
+// Extend renews the leases of a call on concurrency limits, each for the full Lease of its limit.
+// holder is the call's Decision.Holder, and needs are the call's needs. Extend reports false if a
+// lease was lost: another holder may have the permit, so the caller should stop. Call Extend a few
+// times per Decision.Lease.
 func (l *Limiter) Extend(ctx context.Context, holder string, needs ...Need) (bool, error) {
 	return l.backend.extend(ctx, holder, needs)
 }
 
-// Free gives back the holder's leases on concurrency limits. It ignores leases that have ended.
+// Free gives back the leases of a call on concurrency limits, with the arguments of Extend. It
+// ignores leases that have ended.
 func (l *Limiter) Free(ctx context.Context, holder string, needs ...Need) error {
 	return l.backend.free(ctx, holder, needs)
 }
 
 // Settle corrects the cost of an allowed call on one meter, such as an estimated number of tokens.
 // If the cost is higher, the difference is charged at once, and later calls wait for it. If it is
-// lower, the difference is given back, as far as the limit's guarantee holds, but not more than an
-// hour after the call or after a change of the key's rate. A SlidingLog keeps a debt of at most N
-// permits. A lease on a Concurrency limit changes to the cost, and at least to one permit.
+// lower, the difference is given back, as far as the limit's guarantee holds. Nothing is given back
+// if the call was more than an hour ago, or if the limit or the key's rate has changed since the
+// call. A SlidingLog is charged at most N permits more than are free. A lease on a Concurrency
+// limit changes to the cost, and at least to one permit.
 //
 // Cost is the whole cost, not the difference. A call may be settled several times: the last cost
 // counts. Settle stores the cost in the decision's Taken, so keep that slice with the decision, and
@@ -208,8 +213,8 @@ func (l *Limiter) Set(ctx context.Context, limit Limit) error {
 }
 
 // SetKey overrides the rate or capacity of one key at once, for all processes, until UnsetKey or
-// Delete removes the override. It applies only while the limit has its present kind. The number of
-// permits in use does not change.
+// Delete removes the override. The override applies only while the limit has its present kind. The
+// number of permits in use does not change.
 func (l *Limiter) SetKey(ctx context.Context, limit, key string, o Override) error {
 	if err := validMeter(limit, key); err != nil {
 		return err
@@ -237,8 +242,8 @@ func (l *Limiter) Keys(ctx context.Context, limit string) ([]KeyState, error) {
 // NoLimit. The meters stay, so deleting and creating a limit hands out no permit twice.
 func (l *Limiter) Delete(ctx context.Context, name string) error { return l.backend.delete(ctx, name) }
 
-// Limits lists all limits, sorted by name, with explicit defaults. Overrides are empty: see Keys.
-// In Redis it takes a round trip, and one more for each limit.
+// Limits lists all limits, sorted by name, with the defaults of Capacity and Lease filled in.
+// Overrides are empty: see Keys. In Redis it takes a round trip, and one more for each limit.
 func (l *Limiter) Limits(ctx context.Context) ([]Limit, error) { return l.backend.limits(ctx) }
 
 // Pause stops a limit until Resume. The pause survives restarts and changes of the limit. Leases
@@ -274,8 +279,8 @@ func (l *Limiter) Blocks(ctx context.Context, limit string) ([]Blocked, error) {
 	return l.backend.blocks(ctx, limit)
 }
 
-// Reset makes all permits of a key available, unblocks the key, and removes the state of a limit
-// that adapts. Leases are lost: their holders notice it when they Extend.
+// Reset makes all permits of a key available, unblocks the key, and discards what the key's rate
+// has adapted to. Leases are lost: their holders notice it when they Extend.
 func (l *Limiter) Reset(ctx context.Context, limit, key string) error {
 	if err := validMeter(limit, key); err != nil {
 		return err

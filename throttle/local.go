@@ -96,7 +96,7 @@ func (l *local) claim(now int64, r *activeLimit, need Need) claim {
 }
 
 // throttle stores its meters under the empty limit name, which no named limit has. If the numbers
-// differ from the last call, the limit has changed now.
+// differ from those of the last call, the meter counts them as a change of the limit made now.
 func (l *local) throttle(_ context.Context, key string, limit Limit, quantity int) (Decision, error) {
 	now := l.begin()
 	defer l.mu.Unlock()
@@ -291,8 +291,8 @@ func (l *local) unsetKey(_ context.Context, limit, key string) error {
 	return l.change(limit, func(r *activeLimit, now int64) { l.removeOverride(r, key, now) })
 }
 
-// removeOverride removes the override of a key, but keeps the time for Settle. A later sweep drops
-// the rest.
+// removeOverride removes the override of a key, but keeps the time of the removal for Settle, until
+// a sweep drops it.
 func (l *local) removeOverride(r *activeLimit, key string, now int64) {
 	if o := l.overrides[meterKey{r.Name, key}]; o != nil && o.kind != "" {
 		l.override(r, key, override{since: now})
@@ -300,7 +300,8 @@ func (l *local) removeOverride(r *activeLimit, key string, now int64) {
 }
 
 // defineKeys sets the overrides of a definition that differ from those of the last definition, or
-// all of them if the kind of the limit has changed. Overrides of SetKey stay for other keys.
+// all of them if the kind of the limit has changed. Overrides that SetKey has set for other keys
+// stay.
 func (l *local) defineKeys(r *activeLimit, limit Limit, now int64) {
 	for key, o := range limit.Overrides {
 		if limit.Kind != r.file.Kind || r.file.Overrides[key] != o {

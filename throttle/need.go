@@ -33,8 +33,8 @@ func Normalize(needs ...Need) ([]Need, error) {
 }
 
 // normalize is like Normalize, but keeps a Cost of 0, which means that the meter is only read. It
-// adds up the needs of a meter, because each would be compared with the same permits, and together
-// they could take more permits than exist.
+// adds up the needs of a meter. Otherwise each need would be compared with the same free permits,
+// and together the needs could take more permits than are free.
 func normalize(needs []Need) ([]Need, error) {
 	if len(needs) == 0 {
 		return nil, errors.New("needs: want at least one limit")

@@ -58,12 +58,13 @@ type KeyState struct {
 	Override
 	// File reports whether the override comes from a config file.
 	File bool
-	// Share is the part of its rate that the key gets if the limit adapts, from 0 to 1.
+	// Share is the part of its rate that the key gets, from 0 to 1. It is 1 unless the limit
+	// adapts.
 	Share float64
 
 	pace        string        // the rate that the key gets; empty if Share is 1
 	rateLimited int           // number of calls in a row that the upstream rate limited
-	slowed      bool          // by rate-limited calls
+	slowed      bool          // whether rate-limited calls still slow the key down
 	latency     time.Duration // of calls, smoothed; 0 if the limit does not adapt to it
 }
 
@@ -102,9 +103,10 @@ func (k KeyState) differs() bool { return k.Override != Override{} || k.Share < 
 // among all processes. A local limiter, a fixed window and a concurrency limit do not adapt.
 //
 // A rate-limited call halves the pace of a key that is at its whole rate, and so does each
-// rate-limited call that follows in a row. If the key is speeding up, the first one lowers its pace
-// by a tenth. Each second of accepted calls adds a thousandth of the whole rate (additive increase,
-// multiplicative decrease: Chiu and Jain 1989). State without feedback for an hour is discarded.
+// rate-limited call that follows in a row. If the key is speeding up, the first rate-limited call
+// lowers its pace by a tenth. Each second of accepted calls adds a thousandth of the whole rate
+// (additive increase, multiplicative decrease: Chiu and Jain 1989). State without feedback for an
+// hour is discarded.
 type Adapt struct {
 	// Min is the slowest pace, at most the limit's rate. The zero value means a hundredth of the
 	// rate.
@@ -128,7 +130,7 @@ func (a Adapt) text() string {
 // wholeShare is the share of a whole rate in the scripts, which count in millionths.
 const wholeShare = 1_000_000
 
-// share returns the smallest part of the limit's rate, from 1 to wholeShare.
+// share returns Min as a share of the limit's rate, from 1 to wholeShare.
 func (a Adapt) share(rate Rate) int {
 	if a.Min == (Rate{}) {
 		return wholeShare / 100

@@ -22,13 +22,13 @@ const (
 
 // maxPermits bounds N, capacities and settled costs. The scripts split the time of k permits,
 // k·Per/N, into whole microseconds and N-ths of a microsecond. For that they compute k·(Per mod N).
-// It must stay far below 2^53, up to which Lua's numbers are exact.
+// This product must stay far below 2^53, up to which Lua's numbers are exact.
 const maxPermits = 10_000_000
 
-// Rate is N permits per Per: 1 to 10,000,000 permits, in whole microseconds up to a hundred years.
-// 60 a minute and 1 a second differ for the kinds that count in windows, because Per is the length
-// of the window. For a Funnel and a TokenBucket they are equal. The zero Rate means "no rate",
-// which only a concurrency limit may have.
+// Rate is N permits per Per: 1 to 10,000,000 permits in a period of whole microseconds, at most a
+// hundred years. 60 a minute and 1 a second differ for the kinds that count in windows, because Per
+// is the length of the window. For a Funnel and a TokenBucket they are equal. The zero Rate means
+// "no rate", which only a concurrency limit may have.
 type Rate struct {
 	N   int
 	Per time.Duration

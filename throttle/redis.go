@@ -88,7 +88,7 @@ func (s *shared) change(ctx context.Context, limit string, script *script.Script
 type call struct {
 	needs    []Need
 	Decision Decision
-	TakenAt  time.Time // earliest time at which a job's permits were taken, by this process's clock
+	TakenAt  time.Time // by this process's clock; a job's permits were taken at this time or later
 	Err      error
 
 	limits  []*fastLimit // of needs; nil if the fast path cannot decide the call

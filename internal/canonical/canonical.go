@@ -1,6 +1,6 @@
 // Package canonical has one form for every host and every percent-encoding. A limit that counts by
 // hosts must not count one host under two names, or each spelling would get the limit's permits
-// again. In a crawl, two texts for one page are one URL.
+// again. In a crawl, two spellings of a URL are the same URL.
 package canonical
 
 import (
@@ -43,7 +43,8 @@ func Host(name string) (string, error) {
 	return name, nil
 }
 
-// HostOf returns the canonical host of a URL, without its port, or "" if the text is no URL.
+// HostOf returns the canonical host of a URL, without its port, or "" if the text is no URL, or has
+// no host or an invalid one.
 func HostOf(text string) string {
 	u, err := url.Parse(text)
 	if err != nil {
@@ -53,12 +54,13 @@ func HostOf(text string) string {
 	return host
 }
 
-// Address returns the canonical form of an address: IPv4 if it is mapped to IPv6, and without a zone.
+// Address returns the canonical form of an address: without a zone, and an IPv4 address that is
+// mapped to IPv6 as IPv4.
 func Address(a netip.Addr) netip.Addr { return a.Unmap().WithZone("") }
 
-// Percent returns the canonical form of a text's percent-encoding: plain characters are decoded, other
-// encodings have capital digits, and characters that have to be encoded are, including a percent
-// sign that begins no encoding.
+// Percent returns the canonical form of a text's percent-encoding. An encoding of a character for
+// which plain reports true is decoded. Other encodings get capital digits. A character for which
+// encode reports true is encoded, and so is a percent sign that begins no encoding.
 func Percent(text string, plain, encode func(c byte) bool) string {
 	var b strings.Builder
 	for i := 0; i < len(text); i++ {

@@ -27,7 +27,8 @@ func Count(n int, noun string) string {
 	return Number(n) + " " + noun + "s"
 }
 
-// Key returns a key of a limit. The empty key is that of limits without keys.
+// Key returns a key of a limit. A limit without keys has the empty key, and Key returns "(no key)"
+// for it.
 func Key(key string) string { return cmp.Or(key, "(no key)") }
 
 // Meter returns "limit of key" for limit|key. A key may contain |, the name of a limit does not.
@@ -40,11 +41,13 @@ func Meter(meter string) string {
 }
 
 // Visible replaces invalid UTF-8, and characters that control a terminal or the direction of text,
-// by visible ones. Line breaks and tabs stay. A text of more than limit bytes is cut, and ends with the number of bytes left out.
+// by visible ones. Line breaks and tabs stay. A text of more than limit bytes is cut, and ends with
+// the number of bytes left out.
 func Visible(text string, limit int) string { return Cut(text, limit, 0) }
 
-// Cut is Visible for the beginning of a text. more is the number of bytes that follow the beginning;
-// if Cut shortens the beginning, the number at its end includes them.
+// Cut is Visible for the beginning of a longer text. more is the number of bytes that follow this
+// beginning. If Cut shortens the beginning, the number at its end includes them. Otherwise the
+// result does not show more.
 func Cut(text string, limit, more int) string {
 	cut := ""
 	if len(text) > limit {

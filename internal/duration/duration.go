@@ -34,10 +34,10 @@ func Parse(text string) (time.Duration, error) {
 	return d, nil
 }
 
-// Text formats a duration for people in at most two units: 28 d 17 h. A duration
-// a little below a larger unit is shown in that unit, because rounding would give 1000 ms or 60 s.
+// Text formats a duration for people in at most two units: 28 d 17 h. A duration a little below a
+// larger unit is shown in that unit, because rounding would give 1000 ms or 60 s.
 func Text(d time.Duration) string {
-	// 2 h, and not 2 h 0 min.
+	// pair formats d in two units, but leaves out a zero: 2 h, and not 2 h 0 min.
 	pair := func(big, small time.Duration, bigName, smallName string) string {
 		d = d.Round(small)
 		if rest := d % big / small; rest > 0 {

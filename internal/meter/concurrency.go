@@ -35,7 +35,7 @@ func (c *Leases) others(now int64) (leases []lease, permits int64) {
 
 // ReadyAt returns the time at which enough leases have ended for k permits, if no holder extends or
 // frees a lease. For a k above n it returns the end of the last lease, or the end of a lease that
-// begins now if there is none.
+// begins now if no other holder has one.
 func (c *Leases) ReadyAt(now, k int64) int64 {
 	leases, live := c.others(now)
 	switch {
@@ -66,7 +66,8 @@ func (c *Leases) Take(now, k int64) Mark {
 func (c *Leases) GiveBack(_, _, _ int64, _ Mark) {}
 
 // Resize changes a holder's lease to k permits, at least one, because a lease without permits would
-// not exist in Redis. The sum may exceed n. Then no call gets a permit until enough are given back.
+// not exist in Redis. The sum of all leases may exceed n. Then no call gets a permit until enough
+// are given back.
 func (c *Leases) Resize(now int64, holder string, k int64) {
 	if l, ok := c.held[holder]; ok && l.ends > now {
 		c.held[holder] = lease{max(1, k), l.ends}

@@ -8,9 +8,9 @@ import (
 )
 
 // fixedWindow counts for a fixed window: n permits in each aligned period. A window opens margin
-// after its start and closes margin before its end, so that no call arrives in another window than
-// it was counted in. The count is valid while the last permit lies in the present window. After a
-// change of the windows it may be too high, but never too low.
+// after its start and closes margin before its end, so that no call arrives in a window other than
+// the one that counts it. The count is valid while the last permit lies in the present window.
+// After a change of the windows the count may be too high, but never too low.
 type fixedWindow struct {
 	limit       *Limit
 	last, count int64 // time of the last permit, and number of permits in its window
@@ -42,7 +42,8 @@ func (f *fixedWindow) closed(at int64) bool {
 }
 
 // ReadyAt returns now if k permits are free in the present window, or else the opening of the
-// window in which the k-th permit is free. A count above n ends with its window.
+// window in which the k-th permit is free. Permits above n in a window do not count in the next
+// one.
 func (f *fixedWindow) ReadyAt(now, k int64) int64 {
 	if k == 0 {
 		return now
@@ -137,8 +138,8 @@ const (
 // mondayUS is the first Monday after the Unix epoch, which was a Thursday.
 const mondayUS = int64(4 * day / time.Microsecond)
 
-// followsCalendar reports whether windows are not just multiples of the period. In UTC hours, days
-// and weeks are; only months need a calendar.
+// followsCalendar reports whether windows are not just multiples of the period. In UTC, hours, days
+// and weeks are multiples, and only months need a calendar.
 func (l Limit) followsCalendar() bool {
 	if l.Kind != FixedWindow {
 		return false

@@ -87,7 +87,7 @@ func (g *gcra) GiveBack(now, k, _ int64, mark Mark) {
 		return
 	}
 	givenUS, part := Span(g.given-mark[1], g.n, g.period)
-	others := g.tat + min(1, g.rest) - mark[0] + givenUS
+	others := g.tat + min(1, g.rest) - mark[0] + givenUS // time that the permits of later calls take
 	us, over := Span(k, g.n, g.period)
 	tat, rest := g.tat-us, g.rest-over
 	if rest < 0 {

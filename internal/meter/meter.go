@@ -97,8 +97,9 @@ func New(l *Limit) Meter {
 }
 
 // Charge takes k permits even if they are not free, so that later calls wait longer. For a funnel
-// or a token bucket it returns the time by which they wait longer. A sliding log is charged at most
-// N permits, so that a wrong cost does not make the log arbitrarily long.
+// or a token bucket Charge returns the time by which those calls wait longer. A sliding log is
+// charged at most the free permits and N more, so that a wrong cost does not make the log
+// arbitrarily long.
 func Charge(m Meter, now, k int64) (us int64) {
 	switch m := m.(type) {
 	case *slidingLog:
@@ -157,7 +158,8 @@ func Read(l *Limit, state []any) Meter {
 const Grace = int64(time.Minute / time.Microsecond)
 
 // Memory is the time for which the last change of a key's rate is stored, and for which a call can
-// give permits back. Later it could give back more than it took, because the rate may have changed.
+// give permits back. Later it is not known whether the rate has changed since the call, so the call
+// could give back more than it took.
 const Memory = int64(time.Hour / time.Microsecond)
 
 // Expired reports whether the meter can be dropped: it has been full for Grace, and no call can
@@ -230,8 +232,8 @@ func owed(us, rest, n, period int64) int64 {
 	return int64(min(quotient, MaxTime))
 }
 
-// rounds spreads k permits over periods of n each. It returns the number of permits in the last
-// period, and the length of the periods before it.
+// rounds spreads k permits over periods with n permits each. It returns the number of permits in
+// the last period, and the length of the periods before it.
 func rounds(k, n, period int64) (within, wait int64) {
 	within = (k-1)%n + 1
 	wait, _ = Span((k-within)/n, 1, period)

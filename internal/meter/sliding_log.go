@@ -13,8 +13,8 @@ type slidingLog struct {
 // Define keeps the recorded times: the new limit judges them.
 func (s *slidingLog) Define(l *Limit) { s.n, s.period = int64(l.N), l.PeriodUS() }
 
-// ReadyAt reads the one time that must have left the window. If k is above n, each further n permits,
-// or a part of them, take one more period.
+// ReadyAt reads the one time that must leave the window before k permits are free. If k is above n,
+// each further n permits, or a part of them, take one more period.
 func (s *slidingLog) ReadyAt(now, k int64) int64 {
 	if k == 0 {
 		return now
@@ -48,8 +48,9 @@ func (s *slidingLog) record(now, k int64) int64 {
 	return now
 }
 
-// GiveBack drops up to k of the call's times. They may be another call's of the same microsecond,
-// which makes no difference to any window. If a call cost more than n, Take has kept n of its times. The permits above n are given back first.
+// GiveBack drops up to k of the call's times. These may be the times of another call in the same
+// microsecond, which makes no difference to any window. If a call cost more than n, Take has kept n
+// of its times. The permits above n are given back first.
 func (s *slidingLog) GiveBack(_, k, cost int64, mark Mark) {
 	k = max(0, k-max(0, cost-s.n))
 	first, found := slices.BinarySearch(s.times, mark[0])

@@ -102,7 +102,8 @@ func (s *slidingWindow) GiveBack(_, k, _ int64, mark Mark) {
 	}
 }
 
-// Left returns n less the permits in the window.
+// Left returns n less the permits in the window, or 0 if the clock was set back to before the
+// newest bucket.
 func (s *slidingWindow) Left(now int64) int64 {
 	buckets, sum := s.counted(now)
 	if s.earliest(now, buckets) > now {

@@ -19,7 +19,8 @@ import (
 const Hidden = "•••"
 
 // names are patterns of path.Match for the names of headers, fields and parameters whose values are
-// secrets. They decide what is shown and what is sent to another host.
+// secrets. Such values are hidden when a text is shown. A header with such a name is not sent along
+// when a request is redirected to another host or port.
 var names = []string{
 	"*authorization*", "auth", "x-auth", "jwt", "x-jwt", "*signature*",
 	"cookie", "set-cookie", "cookies", "*session?id", "*sessionid",
@@ -28,15 +29,16 @@ var names = []string{
 }
 
 // Named reports whether the name of a header or a field, in any case, is the name of a secret, or
-// matches one of more patterns.
+// matches a pattern in more. In these patterns, ? stands for exactly one character.
 func Named(name string, more ...string) bool {
 	name = strings.ToLower(name)
 	fits := func(pattern string) bool { ok, _ := path.Match(strings.ToLower(pattern), name); return ok }
 	return slices.ContainsFunc(names, fits) || slices.ContainsFunc(more, fits)
 }
 
-// expression returns a regular expression for the patterns in a text, where * matches the characters of
-// a name, and ? a separator or nothing: api_key, api key and apikey are one name.
+// expression returns a regular expression that finds names by their patterns in text other than
+// JSON. There * matches the characters of a name, and ? a separator or nothing: api_key, api key
+// and apikey are one name.
 func expression(patterns []string) string {
 	var parts []string
 	for _, p := range patterns {
@@ -57,7 +59,8 @@ var parameter = regexp.MustCompile(`(?i)([?&;](?:key|pass|pwd|sig|` +
 // reference matches a reference to a secret, which is no secret itself.
 var reference = regexp.MustCompile(`^\$\{(?:env|file):[^{}]+\}$`)
 
-// Query hides the secrets in the queries of a text's URLs. References stay.
+// Query hides the secrets in the queries of a text's URLs. References to secrets, such as
+// ${env:TOKEN}, stay.
 func Query(text string) string {
 	if !strings.Contains(text, "=") {
 		return text
@@ -71,20 +74,22 @@ func Query(text string) string {
 	})
 }
 
-// Redactor removes secrets from texts that are shown. In JSON it hides the whole values of fields. In
-// other text, such as an error or a log line, it looks for names followed by what may be a value, and
-// may hide too much. It finds secrets by their names only. IDs, keys and task types are shown, because
-// operators look up jobs by them, so secrets do not belong there.
+// Redactor removes secrets from texts that are shown. In JSON it hides the whole values of fields.
+// In other text, such as an error or a log line, it looks for names followed by what may be a
+// value, and may hide too much. It finds most secrets by their names only. IDs, keys and task types
+// are shown, because operators look up jobs by them, so secrets do not belong there.
 //
-// Go's regular expressions take time in proportion to the text, so no text can hold up the page.
+// Go's regular expressions take time in proportion to the text's length, so that no text makes the
+// live page slow.
 type Redactor struct {
-	names []string       // that are hidden beside the built-in names
+	names []string       // patterns of further names of secrets
 	field *regexp.Regexp // a name with its value, in any text
 }
 
-// New returns a Redactor for further names. They are patterns of path.Match without sets; the error
-// names one that is not. In JSON a pattern must match the whole name of a field, in other text it may
-// be the end of a longer name.
+// New returns a Redactor that also hides the values of further names. These are patterns of
+// path.Match without [sets] and escapes. The error names the first pattern that is invalid. A
+// pattern must match the whole name of a JSON field, and ? stands for one character there. In other
+// text a pattern may match the end of a longer name, and ? stands for a separator or nothing.
 func New(more []string) (Redactor, error) {
 	for _, name := range more {
 		if _, err := path.Match(name, ""); err != nil || name == "" || strings.ContainsAny(name, "[]\\\n") {
@@ -115,8 +120,9 @@ func (r Redactor) Text(text string) string {
 	return Query(userinfo.ReplaceAllString(text, "$1"+Hidden+"@"))
 }
 
-// Value removes the secrets from a JSON value, which it changes, at any depth. It knows headers as fields,
-// as objects of a name and a value, and as pairs. Texts within the value are treated by Text.
+// Value removes the secrets from a JSON value, which it changes, at any depth. It recognizes a
+// header as a field, as an object of a name and a value, and as a pair. Other texts in the value
+// become what Text returns.
 func (r Redactor) Value(v any) any {
 	switch v := v.(type) {
 	case map[string]any:
@@ -143,7 +149,8 @@ func (r Redactor) Value(v any) any {
 	return v
 }
 
-// Payload returns a payload without secrets. JSON stays JSON, and a payload without secrets is unchanged.
+// Payload returns a payload without secrets. JSON that Decode accepts stays JSON. A payload without
+// secrets is unchanged.
 func (r Redactor) Payload(data []byte) string {
 	value, err := Decode(data, 1<<20)
 	if err != nil {
@@ -164,8 +171,8 @@ func (r Redactor) Payload(data []byte) string {
 	return string(data)
 }
 
-// maxDepth is the maximum number of levels of a JSON value. Its output with indentation takes the
-// text's length times its depth.
+// maxDepth is the maximum number of levels of a JSON value. With indentation, the output can be as
+// long as the text's length times its depth.
 const maxDepth = 64
 
 // Decode reads one JSON value of at most size bytes and 64 levels, and keeps its numbers as they are

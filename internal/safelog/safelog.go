@@ -1,5 +1,5 @@
-// Package safelog guards the loggers that a program brings: a logger that panics must not end the
-// process from a goroutine of ours. A line that it cannot write is lost.
+// Package safelog guards the loggers that a program passes to this module: a logger that panics in
+// a goroutine of this module must not end the process. The line that it should write is lost.
 package safelog
 
 import (
@@ -50,7 +50,7 @@ func (h handler) WithGroup(name string) (next slog.Handler) {
 	return handler{h.next.WithGroup(name)}
 }
 
-// Asynq returns an asynq.Logger that writes what log does.
+// Asynq returns an asynq.Logger that writes what log does, and recovers log's panics.
 func Asynq(log asynq.Logger) asynq.Logger { return asynqLogger{log} }
 
 type asynqLogger struct{ next asynq.Logger }

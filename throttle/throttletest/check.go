@@ -38,11 +38,12 @@ func Check(limit throttle.Limit, history []Admission) error {
 	return CheckStarts(limit, history, 0)
 }
 
-// CheckStarts is like Check for the times at which calls were sent, which are up to late after
-// their permits were taken. So the permits of the calls in a window are from a window that begins
-// earlier by late. For a FixedWindow, the calls of the first part of a window, of length late, may
-// be of the window before, and CheckStarts checks each two neighboring windows together. It does not
-// check a Margin, which is for the time that calls need to arrive.
+// CheckStarts is like Check, but the history has the times at which calls were sent, up to late
+// after their permits were taken. So the calls of a window took their permits in a window that
+// begins earlier by late. For a FixedWindow, a call that was sent less than late after a window's
+// start may have taken its permits in the window before, so CheckStarts checks each two adjacent
+// windows together. If late is above 0, it does not check the Margin of a FixedWindow, which is for
+// the time that calls need to arrive.
 func CheckStarts(limit throttle.Limit, starts []Admission, late time.Duration) error {
 	violations := judge(limit, starts, late.Microseconds())
 	if len(violations) == 0 {
@@ -59,7 +60,7 @@ func Over(limit throttle.Limit, history []Admission) int {
 }
 
 // Busiest returns the most permits in any window (t-w, t] of the history. A w below a microsecond
-// counts as one.
+// counts as one microsecond.
 func Busiest(history []Admission, w time.Duration) int {
 	most := 0
 	slide(sorted(history), max(1, w.Microseconds()), func(_, _ Admission, sum int) { most = max(most, sum) })

@@ -179,7 +179,7 @@ func checkOver(t *testing.T, limit throttle.Limit, history []Admission, over int
 func TestCheck_Message(t *testing.T) {
 	limit := throttle.Limit{Name: "api", Kind: throttle.SlidingLog, Rate: throttle.PerSecond(1)}
 	err := Check(limit, instants(t, "2026-11-20T12:00:00Z", "2026-11-20T12:00:00.5Z"))
-	want := "limit api (sliding_log 1/s): 2 permits from 2026-11-20 12:00:00.000000 to 2026-11-20 12:00:00.500000, within one period; at most 1"
+	want := "limit api (sliding_log 1/s): 2 permits from 2026-11-20 12:00:00.000000 to 2026-11-20 12:00:00.500000, within 1s; at most 1"
 	if fmt.Sprint(err) != want {
 		t.Errorf("got  %v\nwant %s", err, want)
 	}

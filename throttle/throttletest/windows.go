@@ -20,8 +20,8 @@ import (
 //
 // If calls are sent up to `late` after their permits were taken, rate·late more calls are allowed.
 //
-// It computes no level that drains or theoretical arrival time, as limiters do, so it cannot repeat
-// a mistake in those.
+// Limiters compute a level that drains, or a theoretical arrival time. overRate computes neither,
+// so it cannot repeat a mistake of a limiter.
 func overRate(limit throttle.Limit, history []Admission, late int64) (violations []string) {
 	period := big.NewInt((limit.Rate.Per + limit.Margin).Microseconds())
 	n := big.NewInt(int64(limit.Rate.N))
@@ -35,7 +35,7 @@ func overRate(limit throttle.Limit, history []Admission, late int64) (violations
 		return permits.Sub(permits, new(big.Int).Mul(n, big.NewInt(at)))
 	}
 	var least *big.Int
-	var since, before int64 // where least is: its time, and the sum before it
+	var since, before int64 // time of the admission with the least value, and the sum before it
 	for _, a := range history {
 		if l := level(a.At); least == nil || l.Cmp(least) < 0 {
 			least, since, before = l, a.At, sum
@@ -50,22 +50,24 @@ func overRate(limit throttle.Limit, history []Admission, late int64) (violations
 }
 
 // overSliding judges a sliding window: at most N permits in each (t-period, t]. If calls are sent
-// up to `late` after their permits were taken, at most k·N permits are allowed in each
-// (t-k·period+late, t], with the smallest k that makes this window longer than 0.
+// up to `late` after their permits were taken, the calls of a window of length w took their permits
+// within w+late. So for the smallest k with k·period > late, at most k·N calls are in each window
+// of length k·period-late.
 func overSliding(limit throttle.Limit, history []Admission, late int64) (violations []string) {
 	period := (limit.Rate.Per + limit.Margin).Microseconds()
 	times := late/period + 1
 	slide(history, times*period-late, func(first, last Admission, sum int) {
 		if sum > int(times)*limit.Rate.N && !last.Debt {
-			violations = append(violations, fmt.Sprintf("%d permits from %s to %s, within one period; at most %d",
-				sum, clock(first.At), clock(last.At), int(times)*limit.Rate.N))
+			violations = append(violations, fmt.Sprintf("%d permits from %s to %s, within %s; at most %d",
+				sum, clock(first.At), clock(last.At), time.Duration(times*period-late)*time.Microsecond, int(times)*limit.Rate.N))
 		}
 	})
 	return violations
 }
 
-// slide calls f for each admission with the permits of the w microseconds that end with it, and the
-// first admission in them. One of the fullest windows ends with an admission, so these are enough.
+// slide calls f for each admission with the window of w microseconds that ends with it: the
+// window's first and last admissions, and the sum of its permits. One of the fullest windows ends
+// with an admission, so no others need be checked.
 func slide(history []Admission, w int64, f func(first, last Admission, sum int)) {
 	first, sum := 0, 0
 	for _, last := range history {
@@ -95,10 +97,10 @@ func overAligned(limit throttle.Limit, history []Admission) (violations []string
 			violations = append(violations, fmt.Sprintf("%d permits in the window %s up to %s, at most %d",
 				sum, window, clock(a.At), limit.Rate.N))
 		} else if margin := limit.Margin.Microseconds(); margin > 0 && label(a.At-margin) != window {
-			violations = append(violations, fmt.Sprintf("a permit at %s, %d µs after the window %s started; it opens %s late",
+			violations = append(violations, fmt.Sprintf("a permit at %s, %d µs after the window %s started: no permit is allowed in its first %s",
 				clock(a.At), a.At-start(label, a.At, margin), window, limit.Margin))
 		} else if margin > 0 && label(a.At+margin) != window {
-			violations = append(violations, fmt.Sprintf("a permit at %s, in the last %s of the window %s: it closes before",
+			violations = append(violations, fmt.Sprintf("a permit at %s, in the last %s of the window %s, in which none is allowed",
 				clock(a.At), limit.Margin, window))
 		}
 	}
@@ -114,7 +116,7 @@ func overAlignedLate(limit throttle.Limit, history []Admission, late int64) (vio
 	for _, a := range history {
 		of, first := label(a.At), label(a.At-late)
 		if of != window {
-			if before = sure; first != window { // the last window with calls is not the neighbor
+			if before = sure; first != window { // the window before is not adjacent, or no call of this window can belong to it
 				before = 0
 			}
 			window, sure, between = of, 0, 0
@@ -125,7 +127,7 @@ func overAlignedLate(limit throttle.Limit, history []Admission, late int64) (vio
 			between += a.Cost
 		}
 		if n := limit.Rate.N; !a.Debt && (sure > n || between > 0 && before+between+sure > 2*n) {
-			violations = append(violations, fmt.Sprintf("%d calls in the window %s up to %s, %d just after its start and %d in the one before; at most %d in each",
+			violations = append(violations, fmt.Sprintf("%d calls certainly in the window %s up to %s, %d in it or the one before, %d certainly in the one before; at most %d in each",
 				sure, window, clock(a.At), between, before, n))
 		}
 	}
@@ -174,9 +176,9 @@ func labels(limit throttle.Limit) func(us int64) string {
 }
 
 // overHeld judges a concurrency limit: at most Capacity permits are held at once. A permit that
-// ends in the microsecond in which another starts does not overlap it. A permit without an end
-// counts against all that come after it. Only an admission can make the sum too large, so it is
-// enough to check the sum at admissions.
+// ends in the microsecond in which another starts does not overlap it. A permit without an end is
+// held until the end of the history. Only an admission can make the sum too large, so it is enough
+// to check the sum at admissions.
 func overHeld(limit throttle.Limit, history []Admission) (violations []string) {
 	var ended []Admission
 	for _, a := range history {

@@ -185,7 +185,8 @@ func newMetric(kind prometheus.ValueType, name, help string, labels ...string) m
 	return m
 }
 
-// newScopeMetric returns a metric that is the same from every process. Its help ends with that.
+// newScopeMetric returns a metric that is the same from every process. newScopeMetric adds that to the
+// help.
 func newScopeMetric(kind prometheus.ValueType, name, help string, labels ...string) metric {
 	return newMetric(kind, "scope_"+name, strings.TrimSuffix(help, ".")+" (the same from every process: take max, not sum).", labels...)
 }

@@ -11,8 +11,8 @@ import (
 
 // The process's own metrics. A limit or a task appears with its first job. The first 100 limits and
 // the first 100 tasks have their own labels, and all further ones have the label other. Permits
-// without a key are counted separately: only for a limit without keys, the sum over all processes
-// can be compared with the limit's rate.
+// without a key are also counted separately, because the limit's rate is that of one key: only without
+// keys, it can be compared with the sum over all processes.
 var (
 	decisions           = newMetric(counter, "decisions_total", "Decisions of the limiter: an allowed job counts for each of its limits, any other for the limit that decided.", "limit", "outcome")
 	permits             = newMetric(counter, "permits_total", "Permits that jobs took.", "limit")

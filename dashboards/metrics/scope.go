@@ -23,7 +23,7 @@ const (
 	maxSchedules = 200
 )
 
-// The metrics of the scope. scope_up may differ between processes: it is the result of one scrape.
+// The metrics of the scope. Only scope_up may differ between processes: it is the result of one scrape.
 var (
 	scopeUp      = newMetric(gauge, "scope_up", "1 if this scrape could read all metrics of the scope from Redis.")
 	waiting      = newScopeMetric(gauge, "waiting_permits", "Permits that jobs wait for, at the time of the backlog sample.", "limit")

@@ -41,12 +41,13 @@ var actions = map[string]*action{
 	"unblock": {Verb: "Unblock", Text: "The key gets permits again at once.", inputs: []string{"key"}, do: unblock},
 }
 
-// hasInput reports whether the user fills in this field of the form. A link may name the key already.
+// hasInput reports whether the user fills in this field of the form. If the address has the key, the
+// form does not ask for it.
 func (a *action) hasInput(name string, r *http.Request) bool {
 	return slices.Contains(a.inputs, name) && (name != "key" || !r.URL.Query().Has("key"))
 }
 
-// onLimit returns an action on each limiter that counts the form's limit.
+// onLimit returns an action that calls do with each limiter that counts the form's limit.
 func onLimit(do func(l *throttle.Limiter, ctx context.Context, limit string) error) func(context.Context, *Page, url.Values) error {
 	return func(ctx context.Context, p *Page, f url.Values) error {
 		limit := f.Get("limit")

@@ -15,8 +15,9 @@
 // Programs send the token in "Authorization: Bearer TOKEN". A browser opens the page once with
 // ?token=TOKEN and gets a cookie for twelve hours. Wrong guesses are neither counted nor slowed down:
 // use a long token, put the page behind a proxy that signs people in, or set Options.Authenticate.
-// Without any of these, the page answers only browsers on the same machine. Behind a proxy, give it a
-// token. Links are relative, so any path prefix will do; the proxy or http.StripPrefix removes it.
+// Without a token and Authenticate, the page answers only browsers on the same machine. Behind a proxy,
+// give it a token. Links are relative, so the page can have any path prefix that the proxy or
+// http.StripPrefix removes.
 //
 // # Security
 //

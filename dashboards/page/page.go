@@ -138,7 +138,7 @@ func (p *Page) route(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// view is a page that shows data from a snapshot, and what else its address asks for.
+// view is a page that shows a snapshot, and what load reads in addition for its address.
 type view struct {
 	title string
 	// load returns the .Data of the template. It must not change the snapshot.

@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	// A snapshot is used for minAge, or for readRest times as long as its read took.
+	// A snapshot is used for minAge, or for readRest times as long as its read took if that is longer.
 	minAge   = time.Second
 	readRest = 20
 	// readTimeout is the longest time for the reads of a snapshot or a view. It does not bound calls
@@ -52,7 +52,7 @@ func (r *reader) latest(ctx context.Context) *snapshot {
 	if start.Before(r.expires) {
 		return r.last
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readTimeout) // others wait for it, too
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readTimeout) // other viewers wait for this read, too
 	defer cancel()
 	s, err := r.readAll(ctx)
 	age := max(minAge, readRest*time.Since(start))
@@ -101,8 +101,8 @@ func (r *reader) readAll(ctx context.Context) (*snapshot, error) {
 	return s, nil
 }
 
-// joinChanges returns the changes of all scopes, the newest first. A change of all parts of a limit is
-// in it once, without the values, which are those of a part.
+// joinChanges returns the changes of all scopes, the newest first. A change of all parts of a divided
+// limit is returned once. It has no From and To, because these are the values of one part.
 func joinChanges(all []throttle.Change, sharded shard.Queues) (changes []throttle.Change) {
 	slices.SortStableFunc(all, func(a, b throttle.Change) int { return b.At.Compare(a.At) })
 	for _, c := range all {

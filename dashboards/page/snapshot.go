@@ -31,7 +31,7 @@ func (s *snapshot) Jobs(state string) (n int) {
 	return n
 }
 
-// Alive returns the number of worker processes.
+// Alive returns the number of worker processes that are not lost.
 func (s *snapshot) Alive() (n int) {
 	for _, w := range s.Workers {
 		if !w.Lost {
@@ -102,7 +102,7 @@ func (r limitRow) Used() string {
 	return text
 }
 
-// Rule describes the definition, without the pause.
+// Rule describes the definition of the limit. It does not say whether the limit is paused.
 func (r limitRow) Rule() string {
 	l := r.Limit.Limit
 	l.Paused = false
@@ -197,7 +197,7 @@ func (s *snapshot) lastChange(what, limit, key string) (c throttle.Change) {
 	return c
 }
 
-// By returns " by NAME" for the newest such change, or nothing if its author is unknown.
+// By returns " by NAME" for the change of lastChange, or "" if its author is unknown.
 func (s *snapshot) By(what, limit, key string) string { return by(s.lastChange(what, limit, key)) }
 
 func by(c throttle.Change) string {

@@ -34,7 +34,7 @@ type waitingData struct {
 type laneRow struct {
 	waitdb.Lane
 	Jobs string           // address of its jobs
-	Next *waitdb.Position // of First
+	Next *waitdb.Position // of First; nil if it no longer waits
 }
 
 func loadWaiting(ctx context.Context, p *Page, s *snapshot, at address) (any, error) {
@@ -72,8 +72,8 @@ type jobData struct {
 	ID, Queue   string // of the address
 	inspect.Job        // without a TaskInfo if there is no such job
 	Failures    int
-	// Attempts are the last attempts, and Crashes is the number of its workers' forgiven crashes:
-	// see asynqdb.DB.Attempts.
+	// Attempts are the job's last attempts. Crashes is the number of crashes of its workers that did
+	// not count as failures: see asynqdb.DB.Attempts.
 	Attempts []asynqdb.Attempt
 	Crashes  int
 	// PutBack reports whether the last error is a denial, or the handler put the job back.

@@ -42,8 +42,8 @@ type keyRow struct {
 	ETA     *forecast.Estimate // when the last waiting job runs; nil if none waits
 }
 
-// loadLimits loads a page of the table of limits. If a limit is open, that is the page with the
-// limit, and the parameter "page" is the page of the limit's keys.
+// loadLimits loads a page of the table of limits. If a limit is open, loadLimits loads the page that
+// has this limit, and the parameter "page" is the page of the limit's keys.
 func loadLimits(ctx context.Context, p *Page, s *snapshot, at address) (any, error) {
 	d := limitsData{Changes: s.Changes[:min(8, len(s.Changes))]}
 	open := slices.IndexFunc(s.Limits, func(r limitRow) bool { return r.Name == at.Get("open") })

@@ -21,7 +21,7 @@ type Action struct {
 	Done   string   // past participle, for the changelog
 	States []string // the action applies to jobs in these states
 	apply  func(i *asynq.Inspector, queue, id string) error
-	ends   bool              // the limiter deletes its records of the jobs
+	ends   bool              // the jobs never run again, so the limiter deletes its records of them
 	hints  map[string]string // by state: why the action does not apply, and what to do instead
 }
 
@@ -30,7 +30,7 @@ type Action struct {
 func (a *Action) Validate(f Filter) error {
 	for _, state := range f.States {
 		if why := a.Excludes(state); slices.Contains(States, state) && why != "" {
-			want := fmt.Sprintf("want %s; of a job that is %s: %s", strings.Join(a.States, ", "), state, why)
+			want := fmt.Sprintf("want %s; this does not apply to a job that is %s: %s", strings.Join(a.States, ", "), state, why)
 			return &throttle.FieldError{Field: "state", Value: state, Want: want}
 		}
 	}
@@ -39,12 +39,12 @@ func (a *Action) Validate(f Filter) error {
 		if f.Limit == "" {
 			field = "key"
 		}
-		return &throttle.FieldError{Field: field, Value: cmp.Or(f.Limit, f.Key), Want: "want another filter: of a job that waits: " + why}
+		return &throttle.FieldError{Field: field, Value: cmp.Or(f.Limit, f.Key), Want: "a filter by limit or key selects waiting jobs, to which this does not apply: " + why}
 	}
 	return nil
 }
 
-// Excludes explains why the action does not apply to jobs in this state. It is empty if it applies.
+// Excludes returns why the action does not apply to jobs in this state, or "" if it applies.
 func (a *Action) Excludes(state string) string {
 	if slices.Contains(a.States, state) {
 		return ""
@@ -106,7 +106,8 @@ func (q *Queues) Find(ctx context.Context, a *Action, f Filter, most int) (jobs 
 }
 
 // Apply applies the action to the jobs, records it in the changelog, and returns the number of
-// changed jobs. It skips jobs that no longer match the filter or whose state has changed.
+// changed jobs. It skips jobs that no longer match the filter, or are now in a state to which the
+// action does not apply.
 func (q *Queues) Apply(ctx context.Context, a *Action, f Filter, jobs []throttle.JobID) (done int, err error) {
 	if a == Cancel {
 		if err := q.checkRunsOnce(ctx, jobs); err != nil {
@@ -154,8 +155,8 @@ func (q *Queues) forget(ctx context.Context, jobs []throttle.JobID) error {
 	return errors.Join(errs...)
 }
 
-// checkRunsOnce fails if running jobs in several queues have the same ID: asynq would cancel all of
-// them.
+// checkRunsOnce fails if running jobs in several queues have the same ID: asynq cancels by the ID
+// alone, and would cancel all of them.
 func (q *Queues) checkRunsOnce(ctx context.Context, jobs []throttle.JobID) error {
 	for _, id := range jobs {
 		same, err := q.FindByID(ctx, id.ID, "")
@@ -175,8 +176,8 @@ func (q *Queues) checkRunsOnce(ctx context.Context, jobs []throttle.JobID) error
 	return nil
 }
 
-// applyTo applies the action to a job that still matches, and reports whether it did. It looks
-// twice if the action fails, because the job may have changed its state after the first look.
+// applyTo applies the action to a job that still matches, and reports whether it did. If the action
+// fails, applyTo reads the job again and retries once, because its state may just have changed.
 func (q *Queues) applyTo(ctx context.Context, a *Action, f Filter, id throttle.JobID) (bool, error) {
 	var failed error
 	for range 2 {
@@ -196,9 +197,10 @@ func (q *Queues) applyTo(ctx context.Context, a *Action, f Filter, id throttle.J
 	return false, fmt.Errorf("job %s: %w", id.ID, failed)
 }
 
-// LimitChangeImpact describes the waiting jobs that could never run after a limit is changed to
-// next. It is empty if there are none, or if SetLimit would reject the change. The number is an upper
-// bound: it includes jobs of all apps, and jobs of keys that have their own capacity.
+// LimitChangeImpact describes the waiting jobs that could never run after a limit is changed from old
+// to next; old is zero if there is no such limit yet. The text is empty if there are no such jobs, or
+// if SetLimit would reject the change. The number of jobs is an upper bound: it includes jobs of all
+// apps, and jobs of keys that have their own capacity.
 func (q *Queues) LimitChangeImpact(ctx context.Context, old, next throttle.Limit) (string, error) {
 	parts := map[shard.Shard]throttle.Limit{}
 	for _, part := range q.Sharded.Places(next.Name, nil) {
@@ -219,11 +221,11 @@ func (q *Queues) LimitChangeImpact(ctx context.Context, old, next throttle.Limit
 	if err != nil || n == 0 {
 		return "", err
 	}
-	return fmt.Sprintf("limit %s has %s waiting; jobs of other apps than %s are then archived, or handled by on_no_limit",
-		next.Name, display.Count(n, "job"), strings.Join(next.Apps, ",")), nil
+	return fmt.Sprintf("after this change, %s waiting for limit %s will be archived, or handled by on_no_limit, except jobs of app %s",
+		display.Count(n, "job"), next.Name, strings.Join(next.Apps, ",")), nil
 }
 
-// KeyChangeImpact is LimitChangeImpact for an override of one key.
+// KeyChangeImpact is LimitChangeImpact for a change of one key's override to o.
 func (q *Queues) KeyChangeImpact(ctx context.Context, limit, key string, o throttle.Override) (string, error) {
 	jobs, least := 0, 0
 	_, divided := q.Sharded.Home(limit)
@@ -251,5 +253,5 @@ func tooCostly(limit string, jobs, most int) string {
 	if jobs == 0 {
 		return ""
 	}
-	return fmt.Sprintf("limit %s has %s waiting that need more than %d permits at once, and are then archived", limit, display.Count(jobs, "job"), most)
+	return fmt.Sprintf("after this change, limit %s gives at most %s at once, too few for %s, which will be archived", limit, display.Count(most, "permit"), display.Count(jobs, "waiting job"))
 }

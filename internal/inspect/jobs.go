@@ -79,8 +79,8 @@ func (q *Queues) Job(ctx context.Context, id throttle.JobID) (Job, error) {
 	return jobs[0], nil
 }
 
-// withStates adds the states by the limiter to jobs of one queue and one asynq state, in one or two
-// round trips.
+// withStates adds the limiter's states, positions and Since to jobs of one queue and one asynq state,
+// in one or two round trips.
 func (q *Queues) withStates(ctx context.Context, infos []*asynq.TaskInfo) ([]Job, error) {
 	if len(infos) == 0 {
 		return nil, nil
@@ -129,7 +129,8 @@ func (q *Queues) withStates(ctx context.Context, infos []*asynq.TaskInfo) ([]Job
 	return jobs, nil
 }
 
-// startedAt returns the start times of running jobs, from asynq's list of its servers' jobs.
+// startedAt returns the start times of running jobs, from asynq's list of its servers' jobs. A time
+// is zero if no server lists the job.
 func (q *Queues) startedAt(ids []throttle.JobID) ([]time.Time, error) {
 	servers, err := q.Inspector.Servers()
 	if err != nil {

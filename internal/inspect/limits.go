@@ -19,7 +19,7 @@ type Limit struct {
 	// Keyed reports whether the limit has keys. If the expression is unknown, Keyed is guessed from
 	// the waiting jobs and the blocks.
 	Keyed        bool
-	HasShortWait bool               // jobs wait, but none of them for 3 s or more
+	HasShortWait bool               // jobs wait, but none of them for 3 s or more, as far as known
 	Blocks       []throttle.Blocked // ordered by their ends
 	// DefaultMeter is the meter of the empty key, the only one of a limit without keys. Its rate and
 	// capacity are those of every key without an override. It is zero if the limit was deleted.
@@ -36,7 +36,9 @@ type Limit struct {
 	// IsBottleneck reports whether this limit delays some lane more than the lane's other limits do.
 	IsBottleneck bool
 	State        State
-	Fill         float64 // share of the limit in use, from 0 to 1: the mean over Meters
+	// Fill is the share of the limit in use, from 0 to 1: the mean over Meters. For a funnel or a
+	// bucket without keys it is the share of the rate that was used in the last ten seconds.
+	Fill float64
 }
 
 // State is a limit's state in a word or two.
@@ -48,7 +50,7 @@ const (
 	Blocked         State = "blocked"           // all of it
 	Exhausted       State = "exhausted"         // no permit for more than a minute
 	WillBeExhausted State = "will be exhausted" // before all waiting jobs have run
-	Saturated       State = "saturated"         // jobs wait, and all permits are used at once
+	Saturated       State = "saturated"         // jobs wait for 3 s or more, and take each permit as it comes
 	KeysBlocked     State = "keys blocked"
 	Flowing         State = "flowing"
 	Idle            State = "idle"
@@ -134,8 +136,8 @@ const (
 	shortWait = 3 * time.Second
 )
 
-// MeterNeeds returns the meters that are read of a limit: those of the empty key, and of the first
-// MaxKeys keys.
+// MeterNeeds returns the meters that are read of a limit: the meter of the empty key, and those of the
+// first MaxKeys keys.
 func MeterNeeds(limit string, keys []string) []throttle.Need {
 	needs := []throttle.Need{{Limit: limit}}
 	for _, key := range keys[:min(MaxKeys, len(keys))] {

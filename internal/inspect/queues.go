@@ -53,7 +53,7 @@ func New(limiter *waitdb.DB) *Queues {
 // Scope returns the name of the limiter's scope.
 func (q *Queues) Scope() string { return q.scope }
 
-// Close closes the Redis client.
+// Close closes the limiter's Redis client.
 func (q *Queues) Close() { _ = q.rdb.Close() }
 
 // Forecast estimates the times at which the waiting and pending jobs would run.
@@ -94,7 +94,8 @@ func (q *Queues) Names(ctx context.Context, queue string) ([]string, error) {
 	return own, nil
 }
 
-// ReadQueue reads one queue with its shards, without Waiting. It fails if the queue does not exist.
+// ReadQueue reads one queue with its shards. It does not read Waiting: waiting jobs count as Retry.
+// It fails if the queue does not exist.
 func (q *Queues) ReadQueue(ctx context.Context, queue string) (QueueStatus, error) {
 	queues, err := q.readQueues(ctx, queue, false, nil)
 	if err == nil && len(queues) == 0 {

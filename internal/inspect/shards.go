@@ -62,7 +62,7 @@ func (q *Queues) EachPlace(limit string, key *string, do func(l *waitdb.DB, part
 	return nil
 }
 
-// readAll reads from several scopes at the same time, and returns the results in their order.
+// readAll reads from several scopes at the same time. The results are in the order of the scopes.
 func readAll[T any](ctx context.Context, scopes []*Queues, read func(context.Context, *Queues) (T, error)) ([]T, error) {
 	results := make([]T, len(scopes))
 	all, ctx := errgroup.WithContext(ctx)
@@ -76,7 +76,7 @@ func readAll[T any](ctx context.Context, scopes []*Queues, read func(context.Con
 	return results, all.Wait()
 }
 
-// Definition is a limit as Redis has it, with its blocked keys and the keys that differ from it.
+// Definition is a limit as Redis has it, with its blocked keys and the keys that have overrides.
 type Definition struct {
 	throttle.Limit
 	Blocks []throttle.Blocked
@@ -192,8 +192,8 @@ func joinMeters(meters, some []waitdb.Meter) []waitdb.Meter {
 	return meters
 }
 
-// Peek returns what a key of a limit has left, without taking any. For a divided limit it is the sum
-// over the shards.
+// Peek returns what a key of a limit has left, without taking a permit. For a divided limit, the
+// permits are the sums over the shards.
 func (q *Queues) Peek(ctx context.Context, limit, key string) (throttle.Decision, error) {
 	parts, err := readAll(ctx, q.places(limit, &key), func(ctx context.Context, in *Queues) (throttle.Decision, error) {
 		return in.Limiter.AllowN(ctx, limit, key, 0)
@@ -228,7 +228,7 @@ func (q *Queues) SetLimit(ctx context.Context, limit throttle.Limit) error {
 	})
 }
 
-// SetKey overrides a key of a limit. Each shard gets its part for a divided limit.
+// SetKey sets the override of a key. If the limit is divided, each shard gets its part of the override.
 func (q *Queues) SetKey(ctx context.Context, limit, key string, o throttle.Override) error {
 	_, divided := q.Sharded.Home(limit)
 	return q.EachPlace(limit, &key, func(l *waitdb.DB, part shard.Shard) error {

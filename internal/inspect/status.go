@@ -25,7 +25,7 @@ type Status struct {
 	Limits  []Limit         `json:"-"`      // by name
 	Workers []stats.Process `json:"workers"`
 	// Waiting is the number of waiting and granted jobs, Pending the number of pending jobs in the
-	// forecasts, WithoutRule the number of those whose rule is unknown.
+	// forecasts, WithoutRule the number of other pending jobs, whose rule is unknown.
 	Waiting       int                        `json:"-"`
 	Pending       int                        `json:"-"`
 	WithoutRule   int                        `json:"pending_not_counted,omitempty"`
@@ -36,8 +36,8 @@ type Status struct {
 	keyETAs       map[throttle.Need]forecast.Estimate
 }
 
-// QueueStatus is the state of an asynq queue, or the sum over the shards of one. Granted jobs count as
-// Waiting, and not as asynq's retry.
+// QueueStatus is the state of an asynq queue, or the sum over the shards of a queue. Granted jobs count
+// as Waiting, and not as asynq's retry.
 type QueueStatus struct {
 	Queue          string  `json:"queue"`
 	Paused         bool    `json:"paused"`
@@ -48,7 +48,7 @@ type QueueStatus struct {
 	Retry          int     `json:"retry"`
 	Completed      int     `json:"completed"`
 	Archived       int     `json:"archived"`
-	Done           int     `json:"done"`            // attempts since the queue was created
+	Done           int     `json:"done"`            // attempts that did not fail, since the queue was created
 	FailedAttempts int     `json:"failed_attempts"` // since then
 	Rate           float64 `json:"done_a_second"`   // over the last ten seconds
 	// Latency is the age of the oldest pending job, Size the number of all jobs.
@@ -69,7 +69,7 @@ func (q QueueStatus) Count(states ...string) (jobs int) {
 	return jobs
 }
 
-// Position returns the position of a job with the estimate of the forecasts.
+// Position returns p with the estimate of the forecast of its lane's scope.
 func (s *Status) Position(p waitdb.Position) waitdb.Position {
 	for _, f := range s.Forecasts { // one of them has the lane
 		p = f.Position(p)
@@ -85,7 +85,7 @@ func (s *Status) KeyETA(limit, key string) *forecast.Estimate {
 	return nil
 }
 
-// since returns an estimate of a forecast, counted from At.
+// since converts an estimate of a forecast, which counts from f.At, to one that counts from s.At.
 func (s *Status) since(f *forecast.Forecast, e forecast.Estimate) forecast.Estimate {
 	e.StartsIn = max(0, f.At.Add(e.StartsIn).Sub(s.At))
 	return e
@@ -102,7 +102,7 @@ type statusReader struct {
 	rates   map[string]float64 // of done jobs, by asynq queue
 }
 
-// limitReader is a limit in the scopes that count it.
+// limitReader is a limit, with its part in each of the scopes that count it.
 type limitReader struct {
 	Limit
 	parts  []throttle.Limit

@@ -38,7 +38,8 @@ func Process(command func(ctx context.Context, args []string, stdio IO) (code in
 
 // Main parses the arguments into the grammar, a struct with kong's tags, calls the Run method of
 // the selected command, and returns the exit code. Run can take a context.Context, an IO, a
-// *Globals and whatever more binds. Errors are printed to IO.Err; see UsageError and ExitCode.
+// *Globals and the values that the options more bind. Errors are printed to IO.Err; see UsageError
+// and ExitCode.
 func Main(ctx context.Context, name, about string, grammar any, globals *Globals, args []string, stdio IO, more ...kong.Option) (code int) {
 	defer func() {
 		switch cause := recover().(type) {
@@ -204,8 +205,8 @@ type valueError string
 
 func (e valueError) Error() string { return string(e) }
 
-// Term is a search term. An empty term is an error, because it would select everything: an unset
-// shell variable is empty.
+// Term is a search term. An empty term is an error: it would select everything, and it may come from
+// an unset shell variable.
 type Term string
 
 // UnmarshalText implements encoding.TextUnmarshaler.
@@ -227,7 +228,7 @@ func Usagef(format string, args ...any) error {
 
 func (e *UsageError) Error() string { return e.err.Error() }
 
-// Unwrap returns the error.
+// Unwrap returns the error of fmt.Errorf.
 func (e *UsageError) Unwrap() error { return e.err }
 
 // FlagError turns an error about a field into one about the flag of that name.
@@ -238,7 +239,8 @@ func FlagError(err error) error {
 	return err
 }
 
-// ExitCode is the error of a command that has printed its error message already.
+// ExitCode is the error of a command that has printed its error message already. Main prints nothing
+// for it.
 type ExitCode int
 
 // The exit codes of commands; 0 is success.
@@ -252,8 +254,8 @@ func (c ExitCode) Error() string { return fmt.Sprintf("exit code %d", int(c)) }
 // exit is a panic value with which a hook of kong ends the command. See Main.
 type exit int
 
-// version returns the versions of the program, of Go and of asynq. That of a build from a clone has
-// the commit.
+// version returns the versions of the program, of Go and of asynq. If the program was built from a
+// clone, its version contains the commit.
 func version() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {

@@ -16,7 +16,7 @@ import (
 
 // LogFlags are the flags of the log.
 type LogFlags struct {
-	Format string     `name:"log-format" env:"HEADGATE_LOG_FORMAT" enum:"text,json" default:"text" placeholder:"text|json" help:"Log format: text (colored on a terminal unless NO_COLOR is set, key=value elsewhere) or json (one object per line, durations in seconds under names ending in _s, and all output is logged) (default ${default})."`
+	Format string     `name:"log-format" env:"HEADGATE_LOG_FORMAT" enum:"text,json" default:"text" placeholder:"text|json" help:"Log format: text (colored on a terminal unless NO_COLOR is set, key=value elsewhere) or json (one object per line, durations in seconds under names ending in _s, and messages on stderr are logged, too) (default ${default})."`
 	Level  slog.Level `name:"log-level" env:"HEADGATE_LOG_LEVEL" default:"info" placeholder:"LEVEL" help:"Lowest log level: debug, info, warn or error (default ${default}). debug logs each denied job."`
 }
 
@@ -47,7 +47,7 @@ func inSeconds(_ []string, a slog.Attr) slog.Attr {
 	return a
 }
 
-// humanDurations formats durations as tables and messages do, such as 1m30s.
+// humanDurations formats durations as tables and messages do, such as 1 min 30 s.
 func humanDurations(_ []string, a slog.Attr) slog.Attr {
 	if a.Value.Kind() == slog.KindDuration {
 		return slog.String(a.Key, duration.Text(a.Value.Duration()))
@@ -55,7 +55,8 @@ func humanDurations(_ []string, a slog.Attr) slog.Attr {
 	return a
 }
 
-// LogOutput returns stdio. If the log is JSON, each line that is written to Err is logged instead.
+// LogOutput returns stdio. If the log is JSON, each line that is written to Err is logged instead,
+// without the prefix "NAME: " of the command's messages.
 func (f LogFlags) LogOutput(name string, stdio IO) IO {
 	if f.AsJSON() {
 		log := f.Logger(stdio.Err)

@@ -25,7 +25,7 @@ type IO struct {
 	Out, Err io.Writer
 }
 
-// The longest untrusted text on a line of its own, and in a table.
+// The most bytes of an untrusted text that are printed, on a line of its own and in a cell of a table.
 const (
 	lineBytes = 4000
 	cellBytes = 200
@@ -123,7 +123,7 @@ func cell(row reflect.Value, title string) string {
 	panic("no field for the column " + title)
 }
 
-// text returns the text of a value. A float is a rate.
+// text returns the text of a value. A float is printed as a rate per second.
 func text(value reflect.Value) string {
 	if !value.CanInterface() {
 		return fmt.Sprint(value)
@@ -202,7 +202,8 @@ func encode(w io.Writer, v any, indent string) error {
 	if err := encoder.Encode(v); err != nil {
 		return err
 	}
-	// encoding/json does not escape upper control characters and those that change the direction.
+	// encoding/json does not escape control characters above ASCII, and characters that change the
+	// direction of text.
 	for _, r := range text.String() {
 		if r == '\n' || r > 0xffff || strconv.IsPrint(r) {
 			safe.WriteRune(r)

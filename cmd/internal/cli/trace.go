@@ -66,8 +66,8 @@ func otlp(name string) string {
 	return cmp.Or(os.Getenv("OTEL_EXPORTER_OTLP_TRACES_"+name), os.Getenv("OTEL_EXPORTER_OTLP_"+name))
 }
 
-// collector exports spans with OTLP over HTTP. OpenTelemetry's own exporter would add gRPC to the
-// command. A batch that the collector does not accept is lost.
+// collector sends spans to an OpenTelemetry collector with OTLP over HTTP. OpenTelemetry's own
+// exporter would add gRPC to the command. A batch that the collector does not accept is lost.
 // https://opentelemetry.io/docs/specs/otel/protocol/exporter/
 type collector struct {
 	url    string

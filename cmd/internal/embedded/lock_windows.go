@@ -8,7 +8,8 @@ import (
 
 const errLocked = windows.ERROR_LOCK_VIOLATION
 
-// lockFile locks a byte behind all data, because Windows lets no other process read locked bytes.
+// lockFile locks a byte after the end of the file, because other processes read the file, and Windows
+// does not let them read locked bytes.
 func lockFile(file *os.File) error {
 	return windows.LockFileEx(windows.Handle(file.Fd()), windows.LOCKFILE_EXCLUSIVE_LOCK|windows.LOCKFILE_FAIL_IMMEDIATELY,
 		0, 1, 0, &windows.Overlapped{OffsetHigh: 1 << 30})

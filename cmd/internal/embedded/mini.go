@@ -19,14 +19,14 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// runMini runs a miniredis within this process until ctx ends. It saves to a file in the form of
-// Redis's append-only file, which a redis-server that is installed later reads.
+// runMini runs a miniredis within this process until ctx ends. It saves the data as an append-only
+// file of Redis, so that a redis-server that is installed later can load the data.
 func (s *Store) runMini(ctx context.Context) error {
 	debug.SetGCPercent(400) // miniredis makes much garbage: this halves the CPU time to enqueue 60,000 jobs
 	m, file := miniredis.NewMiniRedis(), filepath.Join(s.dir, "appendonly.aof")
 	defer m.Close()
-	// No connection is reused, because save also connects after the server has closed its
-	// connections.
+	// No connection is reused: the last save comes after the server has closed all connections, and
+	// needs a new one.
 	rdb := redis.NewClient(&redis.Options{ConnMaxLifetime: 1, ReadTimeout: -1, Dialer: func(context.Context, string, string) (net.Conn, error) { return m.Dial() }})
 	defer rdb.Close()
 	if err := load(rdb, file); err != nil {
@@ -36,7 +36,7 @@ func (s *Store) runMini(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	listener.SetUnlinkOnClose(false) // if the folder was removed, another server's socket may be there
+	listener.SetUnlinkOnClose(false) // if the folder was removed and made again, the socket in it is another server's
 	var accepting sync.WaitGroup
 	accepting.Go(func() {
 		for conn, err := listener.Accept(); err == nil; conn, err = listener.Accept() {
@@ -57,7 +57,7 @@ func (s *Store) runMini(ctx context.Context) error {
 				s.log(fmt.Sprintf("saving the jobs in %s: %v", s.dir, err))
 			}
 			failing = err != nil
-			due = now.Add(10 * time.Since(now)) // so saving takes a tenth of the time if there is much to save
+			due = now.Add(10 * time.Since(now)) // so that saves take at most a tenth of the time
 		}
 	}
 	_ = listener.Close()
@@ -82,8 +82,8 @@ func save(rdb *redis.Client, path string) error {
 	return err
 }
 
-// dump is a script that returns the commands which write the data. A script sees the data of one
-// moment.
+// dump is a script that returns the commands that write all data again, in Redis's protocol. No other
+// command runs during a script, so the data is that of one moment.
 const dump = `
 local all = {}
 local function add(command, words)
@@ -106,7 +106,7 @@ for _, key in ipairs(redis.call('KEYS', '*')) do
 end
 return table.concat(all)`
 
-// load executes the commands of a file.
+// load executes the commands of a file that save wrote. Without the file there is no data to load.
 func load(rdb *redis.Client, path string) error {
 	ctx := context.Background()
 	if err := rdb.Ping(ctx).Err(); err != nil { // also starts miniredis, without a port

@@ -44,12 +44,12 @@ type Store struct {
 	err     error // why the server could not be closed
 }
 
-// Open returns the Store of a folder, whose server answers. Until Close, log gets lines about the
-// server that this process runs.
+// Open returns the Store of the folder dir, after the server has answered. Until Close, log gets
+// lines about the server if this process runs it.
 func Open(ctx context.Context, dir string, log func(line string)) (*Store, error) {
 	s := &Store{Socket: filepath.Join(dir, "redis.sock"), dir: dir, log: log, failed: make(chan error, 1)}
 	if len(s.Socket) > 103 { // that is the limit on some systems
-		return nil, fmt.Errorf("the path %s is too long for a socket: want to start in the folder of the config", s.Socket)
+		return nil, fmt.Errorf("the path %s is too long for a Unix socket: start the command in the folder of the config file", s.Socket)
 	}
 	run, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	s.cancel = cancel
@@ -62,7 +62,7 @@ func Open(ctx context.Context, dir string, log func(line string)) (*Store, error
 		err := rdb.Ping(ctx).Err()
 		if err == nil {
 			select {
-			case s.failed <- nil: // later errors are logged
+			case s.failed <- nil: // fills the channel, so that later errors are logged
 			default:
 			}
 			return s, nil
@@ -92,7 +92,8 @@ func (s *Store) Close() error {
 	return s.err
 }
 
-// keep runs the server whenever no other process does, until ctx ends.
+// keep runs the server whenever no other process does, until ctx ends. It returns the error of the
+// server that ran when ctx ended.
 func (s *Store) keep(ctx context.Context) (err error) {
 	for ctx.Err() == nil {
 		pause := 100 * time.Millisecond
@@ -102,7 +103,7 @@ func (s *Store) keep(ctx context.Context) (err error) {
 			default:
 				s.log(err.Error())
 			}
-			err, pause = nil, tick // the server may end as soon as it starts
+			err, pause = nil, tick // a longer pause, because the server may end as soon as it starts
 		}
 		select {
 		case <-ctx.Done():
@@ -115,7 +116,8 @@ func (s *Store) keep(ctx context.Context) (err error) {
 // serve runs the server until it ends, or returns nil if another process runs it. If the folder is
 // removed, other processes do not find the server, so serve ends it.
 func (s *Store) serve(ctx context.Context) error {
-	// Only the owner of a folder can change its mode. A folder in /tmp may be another user's trap.
+	// Only the owner of a folder can change its mode, so this fails if another user has made the
+	// folder, as a trap in /tmp.
 	if err := errors.Join(os.MkdirAll(s.dir, 0o700), os.Chmod(s.dir, 0o700)); err != nil {
 		return err
 	}
@@ -159,14 +161,14 @@ func (s *Store) run(ctx context.Context, lock *os.File) error {
 	if err != nil {
 		err = errors.New("there is no redis-server on the PATH")
 	} else if text, _ := exec.Command(path, "--version").Output(); !regexp.MustCompile(` v=([7-9]|\d\d)\.`).Match(text) {
-		err = fmt.Errorf("%s is older than version 7", path) // a server before version 7 has no appendonlydir
+		err = fmt.Errorf("%s is older than version 7", path) // before version 7, a redis-server cannot read an appendonlydir
 	}
 	if err == nil {
 		s.log("no Redis is configured: redis-server runs for this process, with its data in " + s.dir)
 		return s.runChild(ctx, path, lock)
 	}
 	if _, there := os.Stat(filepath.Join(s.dir, "appendonlydir")); there == nil {
-		return fmt.Errorf("the jobs are those of a redis-server, but %w", err)
+		return fmt.Errorf("the folder has the data of a redis-server, which miniredis cannot read, but %w", err)
 	}
 	s.log(fmt.Sprintf("no Redis is configured: miniredis runs within this process, and saves to %s each second; a real Redis is faster and safer, but %v", s.dir, err))
 	return s.runMini(ctx)
@@ -181,7 +183,7 @@ func (s *Store) runChild(ctx context.Context, path string, lock *os.File) error 
 	cmd.ExtraFiles = []*os.File{lock} // the child holds the lock, too, because it may outlive this process
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = answerTimeout
-	runtime.LockOSThread() // because Linux ends the child with the thread that started it
+	runtime.LockOSThread() // because Linux sends Pdeathsig when the thread that started the child ends
 	if err := cmd.Run(); ctx.Err() == nil {
 		return fmt.Errorf("redis-server has ended: see %s: %w", log, cmp.Or(err, errors.New("exit status 0")))
 	}

@@ -133,12 +133,12 @@ func TestOpen_Errors(t *testing.T) {
 			t.Errorf("Open gives %v, want %q", err, want)
 		}
 	}
-	try(strings.Repeat("deep/", 30), "is too long for a socket")
+	try(strings.Repeat("deep/", 30), "is too long for a Unix socket")
 	try(filepath.Join(file, FolderName), "none can keep its data in "+file)
 	try(damaged, "redis-server has ended: see "+damaged+"/redis.log: exit status 1")
 	t.Setenv("PATH", t.TempDir())
 	try(other, other+"/appendonly.aof cannot be read: ERR unknown command `FOO`")
-	try(kept, "the jobs are those of a redis-server, but there is no redis-server on the PATH")
+	try(kept, "the folder has the data of a redis-server, which miniredis cannot read, but there is no redis-server on the PATH")
 }
 
 // When the process that runs the server ends, another takes over, and no command is lost. A client

@@ -1,5 +1,5 @@
-// Package reaper reaps orphaned processes if a worker is process 1 of a container. They become its
-// children, and stay zombies until their status is read.
+// Package reaper reaps orphaned processes if a worker is process 1 of a container. Orphans become
+// children of process 1. After their end they stay zombies until process 1 reads their status.
 package reaper
 
 import (
@@ -41,8 +41,8 @@ type zombie struct {
 
 type zombies map[zombie]bool
 
-// collect reaps the zombies that the last call has seen already, and returns the others. The programs
-// that this process starts are waited for, so they are never seen twice.
+// collect reaps the zombies that the last call has seen already, and returns the others. The code
+// that starts a program also waits for it, so no program of this process is seen twice.
 func collect(seen zombies) zombies {
 	next := zombies{}
 	for z := range list() {
@@ -62,7 +62,7 @@ func list() zombies {
 	for _, file := range files {
 		text, _ := os.ReadFile(file) // fails if the process has just gone
 		_, after, _ := strings.Cut(string(text), ") Z ")
-		fields := strings.Fields(after) // from the fourth on
+		fields := strings.Fields(after) // from the fourth on: the ID of the parent; the 22nd is the start
 		if len(fields) < 19 || fields[0] != fmt.Sprint(os.Getpid()) {
 			continue
 		}

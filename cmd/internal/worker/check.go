@@ -14,8 +14,8 @@ import (
 	"github.com/headgate/headgate/internal/script"
 )
 
-// Check checks what a worker needs. An error would keep the worker from running. A warning would
-// not.
+// Check checks what a worker needs. With this error a worker could not run; with the warnings it
+// could.
 func Check(ctx context.Context, conf *config.Config) (warnings []string, err error) {
 	if text := impoliteWarning(conf); text != "" {
 		warnings = append(warnings, text)
@@ -49,7 +49,7 @@ func Check(ctx context.Context, conf *config.Config) (warnings []string, err err
 }
 
 // evictionWarning is about a Redis that evicts keys when its memory is full. It is empty if Redis
-// does not, or if that is unknown.
+// evicts no keys, or if its policy is unknown.
 func evictionWarning(ctx context.Context, rdb redis.UniversalClient) string {
 	policy := redishealth.EvictionPolicy(ctx, rdb)
 	if policy == "" {
@@ -59,9 +59,9 @@ func evictionWarning(ctx context.Context, rdb redis.UniversalClient) string {
 		" have its operator set maxmemory-policy to noeviction on all its servers", policy)
 }
 
-// restartWarning is about a Redis that restores its append-only file as a user without enough
-// rights, and loses almost all data. It is empty if there is no such file, or if the rights are
-// unknown.
+// restartWarning is about a Redis that restores its append-only file as the user default. If that
+// user lacks rights, Redis loses almost all data. The warning is empty if there is no such file, or
+// if the rights are unknown.
 // https://github.com/redis/redis/issues/14541
 func restartWarning(ctx context.Context, rdb redis.UniversalClient, prefix string) string {
 	if infoOf(ctx, rdb)["aof_enabled"] != "1" {
@@ -94,8 +94,8 @@ func savingWarning(ctx context.Context, rdb redis.UniversalClient) string {
 	return "Redis has no append-only file: a crash of Redis loses the jobs and the permits since its last snapshot: have its operator set appendonly to yes"
 }
 
-// maxSkew is the largest difference of the clocks that is not reported. If it is larger, waiting
-// jobs can come early and be denied once more.
+// maxSkew is the largest difference between the clocks that is not reported. With a larger
+// difference, waiting jobs can come early and be denied once more.
 const maxSkew = 3 * time.Second
 
 func clockWarning(ctx context.Context, rdb redis.UniversalClient) string {

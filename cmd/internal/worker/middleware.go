@@ -38,7 +38,7 @@ func (w *Worker) outcome(ctx context.Context, err error) string {
 		return "done"
 	case errors.Is(err, asynq.RevokeTask):
 		return "dropped"
-	case scheduler.IsPutBack(err), w.stopping.Load() && errors.Is(ctx.Err(), context.Canceled): // by asynq
+	case scheduler.IsPutBack(err), w.stopping.Load() && errors.Is(ctx.Err(), context.Canceled): // asynq ends it and puts it back
 		return "put back"
 	}
 	return "failed"
@@ -84,7 +84,8 @@ func (w *Worker) enqueueNext(next asynq.Handler) asynq.Handler {
 	})
 }
 
-// nextJobs returns the jobs that follow a finished job. If an expression fails, there are none.
+// nextJobs returns the jobs that follow a finished job. key is the finished job's idempotency key. If
+// an expression fails, the error archives the finished job.
 func nextJobs(c *config.Config, done *expression.Done, then []config.Then, key string) ([]jobspec.Job, error) {
 	var jobs []jobspec.Job
 	for i, t := range then {
@@ -95,7 +96,7 @@ func nextJobs(c *config.Config, done *expression.Done, then []config.Then, key s
 		if !ok {
 			continue
 		}
-		// A later job can have the same ID, so the key makes it unique.
+		// A later job can have the same ID as the finished one, but not the same key.
 		job := jobspec.Job{Type: t.Type, Payload: payload, ID: fmt.Sprintf("%s/then/%d/%.8s", done.ID, i, key)}
 		job.Queue = cmp.Or(t.Queue, done.Queue)
 		job = job.Fill(jobspec.Options{}, c)

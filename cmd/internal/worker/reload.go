@@ -19,8 +19,8 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// readInterval is the time between two reads of the config file. Reading also notices changes of
-// links, folders and network file systems.
+// readInterval is the time between two reads of the config file. Events of the file system would miss
+// changes of links, of folders and on network file systems.
 const readInterval = 250 * time.Millisecond
 
 // watch reloads the config on SIGHUP, and when two reads of its changed file agree, because editors

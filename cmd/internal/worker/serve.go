@@ -42,7 +42,7 @@ func (w *Worker) serveHTTP(l net.Listener, who config.Page) (end func(), err err
 }
 
 // newMux routes everything that the listener serves. Metrics and readiness contain names of limits,
-// queues and hosts, so they need the page's authentication unless they are open. Liveness is public.
+// queues and hosts, so they need the page's authentication unless open is set. Liveness is public.
 func newMux(w *Worker, p *page.Page, open bool) *http.ServeMux {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(metrics.New(w.server, w.redis, metrics.Options{Schedules: w.cron}))
@@ -88,8 +88,8 @@ func (w *Worker) newPage(p config.Page) (*page.Page, error) {
 	})
 }
 
-// scrapes serves metrics. A slow client does not count as a scrape, because the TimeoutHandler buffers
-// the answer.
+// scrapes serves metrics. A client that reads slowly takes none of the maxScrapes, because the
+// TimeoutHandler buffers the answer.
 func scrapes(from prometheus.Gatherer) http.Handler {
 	scrape := promhttp.HandlerFor(from, promhttp.HandlerOpts{MaxRequestsInFlight: maxScrapes})
 	return http.TimeoutHandler(scrape, answerTimeout, "")

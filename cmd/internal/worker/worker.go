@@ -36,7 +36,7 @@ import (
 // Options are settings of a worker besides its config. All are optional.
 type Options struct {
 	// File is the config file and Text its content when it was read. When the file changes, and on
-	// SIGHUP, Load reads the config again. Without a File the config never changes.
+	// SIGHUP, Load reads the config again. A File needs Load. Without a File the config never changes.
 	File string
 	Text []byte
 	Load func() (*config.Config, error)
@@ -44,7 +44,7 @@ type Options struct {
 	Log *slog.Logger
 	// LogJobs logs a line for each finished attempt.
 	LogJobs bool
-	// Notes gets lines about the embedded Redis.
+	// Notes gets lines about the embedded Redis. Nil means nowhere.
 	Notes io.Writer
 	// Redis is used instead of the config's, and left open.
 	Redis redis.UniversalClient
@@ -62,7 +62,7 @@ type Worker struct {
 	limiter  *waitdb.DB
 	cron     *cron.Runner
 	server   *scheduler.Server
-	badFile  atomic.Bool  // whether the config file has errors
+	badFile  atomic.Bool  // whether the config file could not be applied
 	evicts   atomic.Value // string: the eviction warning, or empty
 	outages  *redishealth.OutageFilter
 	quiet    *slog.Logger // logs of an outage only its beginning and its end
@@ -72,7 +72,7 @@ type Worker struct {
 	handlers
 }
 
-// New returns a worker. The error names the file of the config that cannot be used.
+// New returns a worker. If a file that the config names cannot be used, the error says which.
 func New(c *config.Config, o Options) (*Worker, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -251,8 +251,7 @@ func (w *Worker) serve(ctx context.Context) error {
 	return nil
 }
 
-// checkInterval is the time between two checks that Redis can be used. asynq pings Redis each
-// second.
+// checkInterval is the time between two checks that Redis can be used.
 const checkInterval = 10 * time.Second
 
 // watchRedis notices problems of Redis also while no job runs.
@@ -312,8 +311,8 @@ func (w *Worker) rule(ctx context.Context, task *asynq.Task) (scheduler.Rule, er
 	return config.RuleIn(w.config.Load)(ctx, task)
 }
 
-// keptRule is the rule of a job if the config has no rules, perhaps because the file has another
-// name. A waiting job keeps the limits that another worker's config gave it.
+// keptRule is the rule of a job if the config has no rules, perhaps because the worker did not find
+// its file. A waiting job keeps the limits that another worker's config gave it.
 func (w *Worker) keptRule(ctx context.Context, task *asynq.Task) (rule scheduler.Rule, err error) {
 	queue, id, _ := scheduler.GetJob(ctx)
 	limiter := w.limiter
@@ -350,7 +349,7 @@ type handlers struct {
 	commands *tasks.ExecHandler
 }
 
-// newHandlers returns the handlers of a config. The error names the file that cannot be used.
+// newHandlers returns the handlers of a config. Its error is that of New.
 func newHandlers(c *config.Config) (h handlers, err error) {
 	if h.calls, err = c.HTTP.Handler(); err != nil {
 		return h, err
@@ -400,10 +399,10 @@ func (c crawlClient) EnqueueContext(ctx context.Context, task *asynq.Task, opts 
 	return c.Client.EnqueueContext(ctx, task, opts...)
 }
 
-// asynqLog logs what asynq logs.
+// asynqLog logs what asynq logs, and its infos as debug lines.
 type asynqLog struct{ log *slog.Logger }
 
-var ofAsynq = redishealth.MayBeLate(context.Background())
+var ofAsynq = redishealth.MayBeLate(context.Background()) // of lines that asynq may log after an outage
 
 // Warn leaves out what logFailure logs.
 func (l asynqLog) Warn(args ...any) {

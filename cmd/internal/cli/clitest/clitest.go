@@ -4,7 +4,8 @@
 // Scripts have these commands, and those of testscript:
 //
 //	here ARG…                 runs the command under test within this process, which is faster than
-//	                          a process. It needs --redis, and reads no file but headgate.yaml
+//	                          a process. It needs --redis, and reads only headgate.yaml of the
+//	                          script's files
 //	fails CODE COMMAND ARG…   requires this exit code; the command can begin with here
 //	poll REGEXP COMMAND ARG…  repeats the command until its output matches; it can begin with here
 //	signal NAME [N]           sends TERM, INT, HUP or KILL to all background processes, or to the
@@ -20,7 +21,7 @@
 //	redis no-denials          fails if Redis has denied a command to the page's user. All scripts
 //	                          fail at their end if Redis has denied one to the worker's user
 //	redis stop|restart        stops or restarts a durable Redis
-//	redis full|unlimited      sets the memory of Redis to one byte, or to no limit
+//	redis full|unlimited      sets the maxmemory of Redis to one byte, or to no limit
 //	jobs STATE N [QUEUE]      waits until the queue has N jobs in this state
 package clitest
 
@@ -44,8 +45,9 @@ import (
 	"github.com/headgate/headgate/internal/testutil/proctest"
 )
 
-// Run runs the scripts of testdata/script. testscript.Main provides the command under test as a
-// process; main runs it within this process. The other commands are built from their packages.
+// Run runs the scripts of testdata/script. The caller's testscript.Main provides the command under
+// test as a process; main is the same command as a function, for here. others are the packages of
+// more commands, which Run builds.
 func Run(t *testing.T, main Command, others ...string) {
 	bin := t.TempDir()
 	for _, pkg := range others {
@@ -109,7 +111,7 @@ func attempt(ts *testscript.TestScript, args []string) Output {
 	}
 	args = slices.Clone(args[1:])
 	if !slices.Contains(args, "--redis") {
-		ts.Fatalf("here needs --redis: an embedded Redis would belong to the process")
+		ts.Fatalf("here needs --redis: without a headgate.yaml, all scripts would share an embedded Redis in the folder of the test")
 	}
 	if file := ts.MkAbs(cli.DefaultConfig); exists(file) {
 		args = append(args, "--config", file)

@@ -156,7 +156,7 @@ func of(ts *testscript.TestScript) *server { return ts.Value("server").(*server)
 //	/say/N/TEXT  with status N and TEXT
 //	/to/PATH     with a redirect to /PATH
 //	/busy        with 429 and a Retry-After of an hour
-//	/robots.txt  with the named file
+//	/robots.txt  with the file ROBOTS
 //	others       with 200
 func api(ts *testscript.TestScript, neg bool, args []string) {
 	usage(ts, !neg && len(args) <= 1, "api [ROBOTS]")

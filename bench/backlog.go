@@ -49,8 +49,8 @@ type backlogRow struct {
 	LimitUsed    float64  `json:"limit_used" table:"limit used,%"`
 	Denials      *float64 `json:"denials_per_job" table:"denials/job,3"`
 	Over         int      `json:"over" table:"over,0"`
-	CPU          float64  `json:"redis_cpu_ms_per_job" table:"CPU ms/job,3"`    // from its enqueue to its end
-	EnqueueCPU   float64  `json:"redis_cpu_ms_enqueue" table:"of it enqueue,3"` // unless jobs arrive while it runs
+	CPU          float64  `json:"redis_cpu_ms_per_job" table:"CPU ms/job,3"`    // of Redis, from the job's enqueue to its end
+	EnqueueCPU   float64  `json:"redis_cpu_ms_enqueue" table:"of it enqueue,3"` // the part of CPU; about 0 if jobs arrive during the run
 	Commands     float64  `json:"redis_commands_per_job" table:"commands/job,1"`
 	LatenessP50  float64  `json:"lateness_ms_p50" table:"late p50 ms,1"`
 	LatenessP99  float64  `json:"lateness_ms_p99" table:"late p99 ms,1"`
@@ -123,13 +123,13 @@ func newBacklogRow(system system, s spec, out outcome) backlogRow {
 		Elapsed: elapsed(out).Seconds(), Ideal: s.ideal().Seconds(),
 	}
 	row.LimitUsed = row.Ideal / row.Elapsed * float64(len(out.starts)) / float64(s.Jobs)
-	if system.name != "bullmq" { // it denies no jobs
+	if system.name != "bullmq" { // BullMQ denies no jobs
 		row.Denials = new(float64(out.denials) / done)
 	}
 	return row
 }
 
-// elapsed returns the time from the start of the worker to that of the last job.
+// elapsed returns the time from the start of the worker to the start of the last job.
 func elapsed(out outcome) time.Duration {
 	last := out.begin
 	for _, st := range out.starts {
@@ -138,7 +138,7 @@ func elapsed(out outcome) time.Duration {
 	return time.Duration(max(1, last-out.begin)) * time.Microsecond
 }
 
-// over returns the admissions beyond the guarantees of all limits, by the oracle.
+// over returns the number of admissions beyond the limits' guarantees, as throttletest counts them.
 func over(s spec, starts []start) int {
 	all := make([]throttletest.Admission, len(starts))
 	hosts := map[string][]throttletest.Admission{}

@@ -18,8 +18,8 @@ import (
 var bullmqFiles embed.FS
 
 // runBullMQ runs a backlog on BullMQ with a global rate limit of the same rate and burst: capacity
-// jobs in capacity/rate seconds. One job in 1/rate seconds would be worse for it, because it would
-// wait for every job. Its windows start with their first job.
+// jobs in capacity/rate seconds. A limit of one job in 1/rate seconds would be worse for BullMQ,
+// because BullMQ would wait before every job. Each window of BullMQ starts with its first job.
 func runBullMQ(b *bench, s spec) (outcome, error) {
 	if s.Hosts > 0 || s.Arrive > 0 {
 		return outcome{}, errors.New("--against bullmq: it has one limit a queue, so not with --hosts; nor is it measured with --arrive")

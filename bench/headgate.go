@@ -11,7 +11,7 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// startHeadgate starts a server with stock settings, with the shared limit blocked or not.
+// startHeadgate is a starter of a stock headgate server. If blocked, the shared limit is paused.
 func startHeadgate(b *bench, s spec, blocked bool, h *history) (func(), error) {
 	limiter := throttle.New(b.rdb, throttle.Options{})
 	if blocked {
@@ -22,7 +22,7 @@ func startHeadgate(b *bench, s spec, blocked bool, h *history) (func(), error) {
 	return b.serve(s, scheduler.Rules{Limits: s.limits(), RuleFor: headgateRule}, h)
 }
 
-// serve starts a server.
+// serve starts a headgate server that records its jobs in h.
 func (b *bench) serve(s spec, rules scheduler.Rules, h *history) (stop func(), err error) {
 	srv, err := scheduler.NewServer(b.rdb, rules, serverConfig(s), scheduler.WithLogger(slog.New(slog.NewTextHandler(b.stderr, nil))))
 	if err != nil {

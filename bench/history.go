@@ -14,7 +14,7 @@ import (
 // start is a job that ran. Times are microseconds by this machine's clock, which is Redis's, too.
 type start struct {
 	job
-	admitted int64 // when the limiter took the permits, by Redis's clock
+	admitted int64 // from when on the job had its permits, by Redis's clock
 	started  int64 // when the handler began
 }
 
@@ -25,7 +25,7 @@ type history struct {
 	denials  int
 	all      chan struct{}
 	want     int
-	enqueued []int64 // by the job's number, only where jobs arrive; read once all have
+	enqueued []int64 // by the job's number; empty unless jobs arrive during the run
 }
 
 func newHistory(jobs int) *history {
@@ -57,7 +57,7 @@ func (h *history) byAdmission() []start {
 	return slices.SortedStableFunc(slices.Values(h.starts), func(a, b start) int { return int(a.admitted - b.admitted) })
 }
 
-// visit is one call of a limiter. The call notes in it when it was decided.
+// visit is one call of a limiter. at is the time of the decision, in microseconds of Redis's clock.
 type visit struct{ at int64 }
 
 type visitKey struct{}
@@ -82,7 +82,8 @@ func visited(next asynq.Handler) asynq.Handler {
 	})
 }
 
-// visitOf returns the time of the last decision on the job of a context, by Redis's clock.
+// visitOf returns from when on the job of a context had its permits, by Redis's clock. It is the
+// time of the last decision, or later after an advance grant; 0 if there was no decision.
 func visitOf(ctx context.Context) int64 {
 	if d, ok := scheduler.GetDecision(ctx); ok {
 		return d.At.Add(d.BeginIn).UnixMicro()

@@ -38,7 +38,7 @@ type idleRow struct {
 // the address of Redis follow.
 const idleWorkerCommand = "idle-worker"
 
-// Run starts idle workers of each system.
+// Run measures idle workers of headgate, then of asynq.
 func (c *idleCommand) Run(b *bench) error {
 	if c.Workers < 1 || c.Observe <= 0 || c.Warmup < 0 {
 		return errors.New("--workers, --warmup, --observe: want more than 0")

@@ -33,7 +33,8 @@ func limitOf(kind throttle.Kind, permits int) throttle.Limit {
 // hammerPermits is the rate a second that hammer exceeds.
 const hammerPermits = 10
 
-// hammer calls allow from several goroutines for a while, and returns the admissions.
+// hammer calls allow from several goroutines for that time, and returns the admissions. allow
+// reports whether the call was admitted, and notes the time of the decision in the context's visit.
 func (b *bench) hammer(seconds float64, allow func(context.Context) (bool, error)) ([]throttletest.Admission, error) {
 	ctx, cancel := context.WithTimeoutCause(b.ctx, time.Duration(seconds*float64(time.Second)), errTimeUp)
 	defer cancel()
@@ -82,11 +83,11 @@ func (b *bench) hammerRate(seconds float64) ([]throttletest.Admission, error) {
 	})
 }
 
-// usedPermits is how many permits of a meter are taken before its memory is measured, on which the
-// size of a sliding log and of a concurrency limit depends.
+// usedPermits is how many permits of a meter are taken before its memory is measured. The memory of
+// a sliding log and of a concurrency limit depends on this number.
 const usedPermits = 1000
 
-// weigh returns the memory of one meter in full use, with its name.
+// weigh returns the memory of the key of one meter, name included, after usedPermits permits.
 func (b *bench) weigh(limiter *throttle.Limiter, kind throttle.Kind) (int64, error) {
 	limit := limitOf(kind, usedPermits)
 	if kind == throttle.SlidingWindow {

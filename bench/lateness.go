@@ -14,8 +14,8 @@ type replay interface {
 	take(at int64)
 }
 
-// funnelReplay is a funnel with a permit each second/n, at most capacity of them at once. empty is
-// when the funnel is empty, in n-ths of a microsecond since the start, so that it is exact.
+// funnelReplay is a funnel with a permit every 1/n second, at most capacity of them at once. empty
+// is when the funnel is empty, in n-ths of a microsecond since the start, so that it is exact.
 type funnelReplay struct {
 	n, capacity, start int64
 	empty              int64

@@ -63,7 +63,8 @@ var errDenied = errors.New("denied, although the limit is above what can be reac
 // roomy is a rate that the checks cannot reach.
 const roomy = 1_000_000
 
-// allowAll takes a permit of each of some limits, in one call.
+// allowAll returns a function that defines the limits and returns a check. The check takes a
+// permit of each limit, in one call.
 func allowAll(limiter *throttle.Limiter, limits ...throttle.Limit) func(context.Context) (check, error) {
 	return func(ctx context.Context) (check, error) {
 		return func(ctx context.Context, key string) error {
@@ -93,7 +94,7 @@ func allowed(d throttle.Decision, err error) error {
 	return err
 }
 
-// rateEach calls redis_rate for one limit after the other.
+// rateEach is as allowAll for redis_rate. The check calls redis_rate for one limit after the other.
 func rateEach(limiter *redis_rate.Limiter, limits int) func(context.Context) (check, error) {
 	limit := redis_rate.PerSecond(roomy)
 	return func(context.Context) (check, error) {
@@ -112,7 +113,8 @@ func rateEach(limiter *redis_rate.Limiter, limits int) func(context.Context) (ch
 	}
 }
 
-// compare runs headgate and redis_rate in turns, and returns a row for each.
+// compare runs headgate and redis_rate in turns, and returns a row for each. ours and theirs are
+// called before each round, and return the check that the round repeats.
 func (c *limiterCommand) compare(b *bench, name string, ours, theirs func(context.Context) (check, error)) ([]limiterRow, error) {
 	var us, them, ratios []float64
 	for pair := range c.Pairs {

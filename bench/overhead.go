@@ -66,7 +66,7 @@ func (c *overheadCommand) Run(b *bench) error {
 	return printRows(b, c.JSON, rows)
 }
 
-// drain is the jobs a second of a server that finds all of them queued.
+// drain returns the jobs a second of a server that starts when all jobs are queued.
 func (c *overheadCommand) drain(b *bench, start starter) (float64, error) {
 	out, err := drainer(start)(b, spec{Jobs: c.Jobs, Rate: roomy, Capacity: roomy, Concurrency: c.Concurrency})
 	if err == nil && (out.denials > 0 || len(out.starts) < c.Jobs) {
@@ -78,7 +78,7 @@ func (c *overheadCommand) drain(b *bench, start starter) (float64, error) {
 	return float64(c.Jobs) / elapsed(out).Seconds(), nil
 }
 
-// openHeadgate returns a server with limits that never deny.
+// openHeadgate returns a starter of a headgate server with limits that never deny.
 func openHeadgate(limits int) starter {
 	return func(b *bench, s spec, _ bool, h *history) (func(), error) {
 		rules := scheduler.Rules{Limits: roomyLimits(limits)}

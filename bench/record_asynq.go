@@ -24,7 +24,7 @@ type recordedCall struct {
 	sha  string
 	keys []string
 	args []any
-	id   string // of its job; another one is as long
+	id   string // of the call's job; run puts another ID in its place
 }
 
 // run makes the call for another job.
@@ -66,7 +66,7 @@ func recordAsynq(ctx context.Context, options *redis.Options) (asynqScripts, err
 	return recorder.scripts()
 }
 
-// recorder keeps the last call of each script by the script's keys.
+// recorder keeps the last call of each script. Its calls are by asynqCall of the script's keys.
 type recorder struct {
 	redis.UniversalClient
 	mu    sync.Mutex

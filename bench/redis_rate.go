@@ -11,9 +11,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// timedRedis notes in the visit when redis_rate admitted a call, which its reply does not say. It
-// reads the key, which has when the limit is as if never used, in the same pipeline as the script,
-// which returns how long that is from now.
+// timedRedis notes in a call's visit when redis_rate admitted the call; the reply does not say it.
+// The limit's key holds the time at which the limit is unused again, and the reply says how far away
+// that time is. timedRedis reads the key in the same pipeline as the reply, and subtracts.
 type timedRedis struct{ *redis.Client }
 
 func (r timedRedis) EvalSha(ctx context.Context, sha string, keys []string, args ...any) *redis.Cmd {
@@ -37,7 +37,7 @@ func (r timedRedis) EvalSha(ctx context.Context, sha string, keys []string, args
 // timedRate returns a redis_rate limiter with timedRedis.
 func timedRate(ctx context.Context, rdb *redis.Client) (*redis_rate.Limiter, error) {
 	limiter := redis_rate.NewLimiter(timedRedis{rdb})
-	// Its script is loaded with the first call, so that no later one repeats.
+	// The first call loads redis_rate's script, so that no later one repeats.
 	_, err := limiter.Allow(ctx, "warm-up", redis_rate.PerSecond(1))
 	return limiter, err
 }

@@ -33,11 +33,12 @@ type rig struct {
 	asynq   asynqScripts
 	lanes   *waitdb.DB
 	tallies []tally
-	kir     float64 // all that were counted
+	kir     float64 // thousands of instructions that callgrind has counted so far
 	err     error
 }
 
-// jobWay is the cost of a whole job: the cases that it goes through, some of them with seven others.
+// jobWay lists the cases that make up a whole job. A case of 8 jobs counts as an eighth: the job
+// shares the call with seven others.
 type jobWay struct {
 	name, system string
 	steps        []string
@@ -90,12 +91,12 @@ func (r *rig) measure(system, name string, calls int, f func()) {
 	}
 	t := &r.tallies[i]
 	t.calls += calls
-	t.commands += after.commands - before.commands - 1 // that asked for it
+	t.commands += after.commands - before.commands - 1 // the INFO of the first spent
 	t.usec += after.usec - before.usec
 	t.kir += after.kir - before.kir
 }
 
-// spending is what the server has done, so far or for a case.
+// spending is what the server has done, so far or for a case. kir is thousands of instructions.
 type spending struct{ commands, usec, kir float64 }
 
 // tally is the cost of all calls of a case.
@@ -105,7 +106,7 @@ type tally struct {
 	spending
 }
 
-// row returns the mean of a tally.
+// row returns the mean of a tally. counted says that only instructions were measured.
 func (t tally) row(counted bool) scriptRow {
 	n := float64(t.calls)
 	if counted {
@@ -214,10 +215,10 @@ func (r *rig) acquireAll(from, to int, need throttle.Need) error {
 // rigBatch is how many jobs are active at once.
 const rigBatch = 24
 
-// rigTurns is how many turns one call grants.
+// rigTurns is the number of jobs, or of turns, in one call.
 const rigTurns = 8
 
-// walkShut measures jobs that are denied and granted later, eight together.
+// walkShut measures jobs that are denied and granted later, with eight jobs in a call.
 func (r *rig) walkShut() {
 	limit := throttle.Limit{Name: "shared", Kind: throttle.Funnel, Rate: throttle.PerHour(1), Capacity: 1}
 	r.check(r.lanes.Define(r.ctx, limit))

@@ -23,14 +23,14 @@ type scriptRow struct {
 	Case     string   `json:"case" table:"case"`
 	System   string   `json:"system" table:"system"`
 	Scripts  float64  `json:"scripts" table:"scripts,2"`
-	Commands float64  `json:"commands" table:"commands,2"` // those that the script calls, and its own
+	Commands float64  `json:"commands" table:"commands,2"` // that the script calls, and the EVALSHA itself
 	Kir      *float64 `json:"kir" table:"kIr,1"`           // thousands of instructions of the whole server
 	Usec     float64  `json:"usec_per_call" table:"µs,1"`
 }
 
 // Run calls each script alone: once on a plain redis-server, for time and commands, and once under
-// callgrind, for instructions, which repeat within some hundredths on any machine. The last rows
-// are whole jobs, added up.
+// callgrind, for instructions, whose number differs by some hundredths at most on any machine. The
+// last rows are whole jobs: sums of the rows before.
 func (c *scriptsCommand) Run(b *bench) error {
 	if c.Calls < 240 || c.Calls%rigBatch != 0 {
 		return fmt.Errorf("--calls %d: want a multiple of 24, 240 or more", c.Calls)
@@ -68,7 +68,7 @@ func (c *scriptsCommand) measure(b *bench, server *redistest.Server, program *ca
 	return rows, err
 }
 
-// ways adds up the costs of whole jobs.
+// ways returns the rows of jobWays, with the costs of their cases added up.
 func ways(rows []scriptRow) []scriptRow {
 	var sums []scriptRow
 	for _, way := range jobWays {

@@ -24,7 +24,8 @@ type shardsCommand struct {
 	JSON        bool `name:"json" help:"Print one JSON array."`
 }
 
-// shardsRow is the result of a backlog in a queue with shards. Node is the CPU of the busiest master.
+// shardsRow is the result of a backlog in a queue with shards. Node is the busiest master's share
+// of the CPU of all masters.
 type shardsRow struct {
 	Case      string  `json:"case" table:"case"`
 	System    string  `json:"system" table:"system"`
@@ -33,12 +34,13 @@ type shardsRow struct {
 	CPU       float64 `json:"redis_cpu_ms_per_job" table:"CPU ms/job,3"`
 	Node      float64 `json:"busiest_node_share" table:"busiest master,%"`
 	PerCore   float64 `json:"jobs_per_s_and_core" table:"jobs/s and core,0"`
-	Ratio     float64 `json:"ratio" table:"ratio,2"` // to one Redis without shards that has as many jobs a second as a master
+	Ratio     float64 `json:"ratio" table:"ratio,2"` // of PerCore to that of one Redis without shards at the rate of a master
 }
 
-// Run measures backlogs with and without shards, on one Redis and on a cluster. A job costs less the
-// more of them a Redis has a second, so each case is compared with one Redis without shards at the
-// rate of a master. In the last two cases the worker has as many jobs as it can run on two cores.
+// Run measures backlogs with and without shards, on one Redis and on a cluster. The more
+// jobs a Redis has a second, the less CPU a job costs. So each case is compared with one Redis
+// without shards at the rate of a master. In the last two cases the worker has as many jobs as it
+// can run on two cores.
 func (c *shardsCommand) Run(b *bench) error {
 	if c.Jobs < 48 || c.Rate < 48 || c.Capacity < 48 || c.Concurrency < 1 {
 		return errors.New("--jobs, --rate, --capacity: want 48 or more, some for each shard of each master; --concurrency: want 1 or more")
@@ -82,7 +84,7 @@ func (c *shardsCommand) Run(b *bench) error {
 	return printRows(b, c.JSON, rows)
 }
 
-// measure runs the backlog. One shard is a queue without shards.
+// measure runs the backlog. If shards is 1, the queue has no shards.
 func (c *shardsCommand) measure(b *bench, rdb redis.UniversalClient, nodes []*redistest.Server, shards int) (row shardsRow, err error) {
 	s := spec{Jobs: c.Jobs, Rate: c.Rate, Capacity: c.Capacity, Concurrency: c.Concurrency}
 	queue := scheduler.Shards{Queue: "jobs", Count: shards, Divided: []string{shared}}
@@ -152,7 +154,7 @@ func spentByNodes(ctx context.Context, nodes []*redistest.Server) (spent []time.
 	return spent, err
 }
 
-// nodes implements redistest.TB for servers that end with a command.
+// nodes implements redistest.TB. Its servers end with close, not with a test.
 type nodes struct{ ends []func() }
 
 func (n *nodes) Helper()                           {}

@@ -26,7 +26,7 @@ type outcome struct {
 	starts  []start // in the order of admission
 	denials int
 	begin   int64   // the microsecond in which the worker was started
-	added   usage   // until all jobs were enqueued, where they do not arrive while it runs
+	added   usage   // by enqueuing before begin; about 0 if jobs arrive during the run
 	spent   usage   // from then on
 	late    []int64 // microseconds, one for each start
 }
@@ -51,7 +51,7 @@ func pick(names []string) ([]system, error) {
 	return picked, nil
 }
 
-// starter starts an asynq server under the limits of s. Shut limits deny every job.
+// starter starts an asynq server under the limits of s. If blocked, the limits deny every job.
 type starter func(b *bench, s spec, blocked bool, h *history) (stop func(), err error)
 
 func asynqSystem(name string, start starter) system {
@@ -166,7 +166,7 @@ func (b *bench) await(all <-chan struct{}, s spec, begin time.Time) error {
 	}
 }
 
-// waiter measures the memory of denied jobs, less that of as many scheduled ones.
+// waiter returns a function that measures the bytes of a denied job, less those of a scheduled job.
 func waiter(start starter) func(*bench, spec) (int64, error) {
 	return func(b *bench, s spec) (int64, error) {
 		s.Jobs = s.Waiting
@@ -190,8 +190,9 @@ func waiter(start starter) func(*bench, spec) (int64, error) {
 	}
 }
 
-// grown returns by how much the dataset grows with all jobs but the first, so that connections,
-// scripts and queues do not count.
+// grown returns by how much the dataset grows with all jobs of s. It enqueues one more job first,
+// so that what does not depend on the number of jobs is not counted. there returns the number of
+// jobs in the state that they are to reach.
 func (b *bench) grown(s spec, enqueue func(job) error, there func(*asynq.QueueInfo) int) (int64, error) {
 	inspector := asynq.NewInspectorFromRedisClient(b.rdb)
 	settled := func(want int) (int64, error) {

@@ -19,11 +19,11 @@ type Callers struct {
 }
 
 // A Caller sends one script at a time. For a minute, Redis stores the number of the caller's last
-// script that took permits, to recognize a repeat after a lost reply. Callers are reused, so Redis
-// stores about as many numbers as there are concurrent calls.
+// script that took permits. By this number it recognizes a repeat after a lost reply. Callers are
+// reused, so Redis stores about as many numbers as there are concurrent calls.
 type Caller struct {
 	Name  string
-	Calls uint64 // number of scripts that the caller has sent
+	Calls uint64 // number of the present script, from 1
 }
 
 // NewCallers returns an empty pool.
@@ -38,7 +38,7 @@ func (c *Callers) Unique() string {
 	return c.self + strconv.FormatUint(c.names.Add(1), 36)
 }
 
-// Next returns a caller for one script. The user must return it with Done.
+// Next returns a caller for one script. Call Done with it after the reply.
 func (c *Callers) Next() *Caller {
 	caller := c.pool.Get().(*Caller)
 	caller.Calls++
@@ -49,7 +49,8 @@ func (c *Callers) Next() *Caller {
 func (c *Callers) Done(caller *Caller) { c.pool.Put(caller) }
 
 // When converts redisUS, Redis's time in the reply that has just been read, to this process's clock.
-// The true moment is not earlier.
+// sent is that script's argument. The result is too late by at most the time that the fastest of
+// the recent replies took. If there is no earlier reply, the result is the time of sending.
 func (c *Callers) When(redisUS int64, sent *Sent) time.Time {
 	return c.clock.when(redisUS, sent.last, time.Now())
 }
@@ -67,14 +68,16 @@ func (s *Sent) MarshalBinary() ([]byte, error) {
 	return strconv.AppendInt(nil, s.times, 10), nil
 }
 
-// The calls of one script are at most MaxCalls, and need at most MaxMeters meters together. Lua
-// cannot unpack more than 8,000 values, and Redis serves no other client while a script runs.
+// MaxCalls is the most calls that one script takes, and MaxMeters the most meters that these calls
+// need together. Lua cannot unpack more than 8,000 values, and Redis serves no other client while a
+// script runs.
 const (
 	MaxCalls  = 64
 	MaxMeters = 1000
 )
 
-// Batches splits calls, in their order, into batches for one script each.
+// Batches splits calls, in their order, into batches for one script each. meters returns the number
+// of meters that a call needs. A call that needs more than MaxMeters is a batch of its own.
 func Batches[T any](calls []T, meters func(T) int) iter.Seq[[]T] {
 	return func(yield func([]T) bool) {
 		for len(calls) > 0 {

@@ -67,7 +67,7 @@ var (
 	ofLua     = regexp.MustCompile(`^ERR (?:Error|user_script|<string>)`)
 	atLine    = regexp.MustCompile(`(?:user_script|<string>|\s): ?(\d+)`)
 	noise     = regexp.MustCompile(`(?s)^(?:ERR )?(?:Error (?:running|compiling) script \([^)]*\): )?(?:@?(?:user_script|<string>)?: ?-?\d+: )*(?:ERR )?|,? script: [0-9a-f]{40}.*|\s*stack traceback:.*`)
-	replyCode = regexp.MustCompile(`^[A-Z]{4,} `) // such as WRONGTYPE
+	replyCode = regexp.MustCompile(`^[A-Z]{4,} `) // such as "WRONGTYPE "
 	calls     = regexp.MustCompile(`\b(?:call|pcall)\(['"]([A-Za-z]+)['"]`)
 	noCommand = regexp.MustCompile(`(?:to run the '([^']+)' command|can't run this command)`)
 	noKey     = regexp.MustCompile(`access (?:one of the keys|at least one of the keys|the '(.*)' key)`)
@@ -89,7 +89,8 @@ func Explain(err error, user string, cmd redis.Cmder) error {
 	return explain(err, user, script, fmt.Sprint(key))
 }
 
-// explain is Explain for a command whose first key, and whose script if it runs one, are given.
+// explain is Explain for a command with this first key. script is the script that the command runs.
+// For any other command it is a Script without a text.
 func explain(err error, user string, script *Script, key string) error {
 	redisErr, isReply := errors.AsType[redis.Error](err)
 	if _, done := errors.AsType[*explained](err); !isReply || done || errors.Is(err, redis.Nil) || redis.HasErrorPrefix(err, "NOSCRIPT") {
@@ -123,8 +124,8 @@ func explain(err error, user string, script *Script, key string) error {
 	return &explained{err, message + " (" + where + ")"}
 }
 
-// IsCorrupt reports whether a command or a script failed because of corrupt data. Commands that
-// read other keys may succeed.
+// IsCorrupt reports whether err says that a command or a script met corrupt data. Commands that
+// read other keys may still succeed.
 func IsCorrupt(err error) bool {
 	redisErr, ok := errors.AsType[redis.Error](err)
 	if !ok {
@@ -137,8 +138,9 @@ func IsCorrupt(err error) bool {
 func isWrongType(err error) bool { return err != nil && strings.Contains(err.Error(), "WRONGTYPE") }
 
 // missingRight returns the action that Redis refused and the permission for it, from the text of an
-// error. It returns "" if the error is not about permissions. If the error does not name the command
-// of a script, missingRight reads it from the script's line.
+// error. It returns "" if the error is not about permissions. If the error does not name the
+// command that a script may not run, missingRight finds the command in the given line of the
+// script. line is 0 if it is unknown.
 func missingRight(text, script string, line int, key string) (action, right string) {
 	if m := noKey.FindStringSubmatch(text); m != nil {
 		key = cmp.Or(m[1], key)
@@ -162,8 +164,8 @@ func missingRight(text, script string, line int, key string) (action, right stri
 	return "run " + strings.ToUpper(command), "the user needs +" + strings.ToLower(command)
 }
 
-// pattern returns the ACL pattern that a user needs for a key or a channel: all names of a scope,
-// all names of asynq, or this name.
+// pattern returns the ACL pattern that a user needs for a key or a channel: all names of its scope,
+// all names of asynq, or only this name.
 func pattern(name string) string {
 	if end := strings.Index(name, "}:"); end > 0 && strings.HasPrefix(name, "hg:{") {
 		return name[:end+2] + "*"

@@ -10,8 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Prefix returns the prefix of all keys of a scope, which is the only KEYS argument of most
-// scripts.
+// Prefix returns the prefix of all keys of a scope. It is the only KEYS argument of most scripts.
 func Prefix(scope string) string { return "hg:{" + scope + "}:" }
 
 // Scope returns the name of the scope with this key prefix.
@@ -19,13 +18,13 @@ func Scope(prefix string) string {
 	return strings.TrimSuffix(strings.TrimPrefix(prefix, "hg:{"), "}:")
 }
 
-// Literal returns a SCAN pattern that matches only the text itself: it escapes stars and the like.
+// Literal returns a SCAN pattern that matches only the text itself: it escapes \ * ? and [.
 func Literal(text string) string {
 	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(text)
 }
 
-// Node returns the node of rdb that has the keys with a prefix. A SCAN must be sent to that node,
-// because a cluster client sends it to any node.
+// Node returns the node that has the keys with a prefix. A cluster client sends a SCAN to any node,
+// so a SCAN for these keys must be sent to the returned node itself.
 func Node(ctx context.Context, rdb redis.UniversalClient, prefix string) (redis.Cmdable, error) {
 	if cluster, ok := rdb.(*redis.ClusterClient); ok {
 		return cluster.MasterForKey(ctx, prefix)
@@ -40,7 +39,7 @@ func Node(ctx context.Context, rdb redis.UniversalClient, prefix string) (redis.
 func WholeSlot(rdb redis.Scripter, keys []string) []string {
 	_, cluster := rdb.(*redis.ClusterClient)
 	tag, rest, tagged := strings.Cut(keys[0], "}")
-	if !cluster || !tagged || rest == ":" && len(keys) > 1 { // a scope's prefix is such a key
+	if !cluster || !tagged || rest == ":" && len(keys) > 1 { // a scope's prefix never exists either
 		return keys
 	}
 	return append(slices.Clip(keys), tag+"}:-")
@@ -48,7 +47,7 @@ func WholeSlot(rdb redis.Scripter, keys []string) []string {
 
 type actorKey struct{}
 
-// WithActor returns a context that records the actor of changes in the changelog.
+// WithActor returns a context with which the changelog records the actor of each change.
 func WithActor(ctx context.Context, actor string) context.Context {
 	return context.WithValue(ctx, actorKey{}, actor)
 }
@@ -59,8 +58,8 @@ func Actor(ctx context.Context) string {
 	return actor
 }
 
-// keyTypes has the names of a scope's keys, without the prefix, by Redis type. A name that ends with
-// a colon is the prefix of several keys.
+// keyTypes has the names of a scope's keys, without the prefix, by Redis type. A name that ends
+// with a colon is the prefix of several keys.
 var keyTypes = map[string]string{
 	"hash":   "limit: summaries deleted overrides: cron: crawl: crawl_seen: crawl_hosts: robots: jobs tickets contended meters demand weights",
 	"list":   "m:sliding_log:",
@@ -70,9 +69,10 @@ var keyTypes = map[string]string{
 	"zset":   "blocked: ending: crawls lane: granted: lanes deadlines workers m:concurrency:",
 }
 
-// typeOf returns the Redis type that a key must have, or "" if no script writes a key of that name.
+// typeOf returns the Redis type that a key, given without the scope's prefix, must have. It returns
+// "" if no script writes a key of that name.
 func typeOf(key string) (want string) {
-	if strings.HasPrefix(key, "m:") && strings.HasSuffix(key, "\n") { // a flag: see leases.lua
+	if strings.HasPrefix(key, "m:") && strings.HasSuffix(key, "\n") { // a flag of a concurrency meter: see leases.lua
 		return "string"
 	}
 	longest := 0
@@ -90,8 +90,8 @@ func typeOf(key string) (want string) {
 var repairing sync.Mutex
 
 // removeWrongTypes removes the keys of a scope that have a wrong type, because every call that
-// needs such a key would fail. Headgate recovers as after a flush of Redis. removeWrongTypes scans
-// the names of all keys of the Redis server.
+// needs such a key would fail. headgate then recovers as after a flush of Redis. removeWrongTypes
+// scans the names of all keys of the Redis server.
 func removeWrongTypes(ctx context.Context, rdb redis.UniversalClient, prefix string) error {
 	repairing.Lock()
 	defer repairing.Unlock()

@@ -1,8 +1,8 @@
 // Package script loads the Redis scripts of folder lua, and runs them.
 //
-// Most scripts take one key, the prefix that all of a scope's keys share with their hash tag, and
-// build the other keys from it, so a call stays in one slot of a Redis Cluster. The scripts in
-// lua/asynq work on the keys of an asynq queue instead. All scripts work on Redis 6.2 and later.
+// Most scripts take one key, the prefix of all keys of a scope, and build the other keys from it.
+// The prefix contains the hash tag, so a call stays in one slot of a Redis Cluster. The scripts in
+// lua/asynq take the keys of an asynq queue instead. All scripts work on Redis 6.2 and later.
 package script
 
 import (
@@ -31,11 +31,13 @@ func New(name string) *Script {
 
 // expand returns the text of a file in folder lua, with two kinds of lines replaced:
 //
-//   - "-- @include name" becomes the text of that include, unless it is visible already. If the line
-//     is indented, the include is visible only within its block, and costs nothing in calls that
-//     skip the block.
+//   - "-- @include name" becomes the text of that include, unless this text is visible already. If
+//     the line is indented, the include is visible only within its block, and costs nothing in calls
+//     that skip the block.
 //   - "-- @inner" puts the rest of the file into a function of its own, which makes long scripts
 //     faster: Lua resolves locals of an outer function faster than many of the same function.
+//
+// included has the names of the includes that are visible. expand adds to it.
 func expand(file string, included map[string]bool) string {
 	var b strings.Builder
 	b.Grow(32 << 10) // as long as most scripts
@@ -45,8 +47,8 @@ func expand(file string, included map[string]bool) string {
 	return b.String()
 }
 
-// writeExpanded writes the expanded file to b, with the indent before each line. It returns the
-// number of inner functions that the caller must close.
+// writeExpanded writes the expanded file to b, with indent before each line. It returns the number
+// of functions that "-- @inner" has opened and that the caller must close.
 func writeExpanded(b *strings.Builder, file, indent string, included map[string]bool) (inner int) {
 	text, err := lua.Files.ReadFile(file)
 	if err != nil {

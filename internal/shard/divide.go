@@ -9,9 +9,9 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// Divide returns the shard's part of a limit. The parts of all shards add up to the limit. If a shard
-// would get no permits, the error joins a [*throttle.FieldError] for each wrong field, whose Want has
-// the smallest value that gives each shard a permit.
+// Divide returns the shard's part of a limit. The parts of all shards add up to the limit. If the
+// limit has fewer permits than there are shards, the error joins a [*throttle.FieldError] for each
+// field that is too small, whose Want names the smallest value that gives each shard a permit.
 func (s Shard) Divide(l throttle.Limit) (throttle.Limit, error) {
 	var errs []error
 	l.Rate, l.Capacity = s.divide(&errs, l.Kind, l.Rate, l.MaxCost())
@@ -35,17 +35,17 @@ func (s Shard) Divide(l throttle.Limit) (throttle.Limit, error) {
 	return l, errors.Join(errs...)
 }
 
-// DivideOverride returns the shard's part of an override of a limit of that kind. It returns the same
-// errors as Divide.
+// DivideOverride returns the shard's part of an override of a limit of that kind. It returns the
+// same errors as Divide.
 func (s Shard) DivideOverride(kind throttle.Kind, o throttle.Override) (throttle.Override, error) {
 	var errs []error
 	o.Rate, o.Capacity = s.divide(&errs, kind, o.Rate, o.Capacity)
 	return o, errors.Join(errs...)
 }
 
-// divide returns the shard's part of a rate and a capacity. A zero value stays zero. For funnels and
-// token buckets it multiplies the period, which is exact. For windows it divides the number of
-// permits, because the length of the window must stay the same.
+// divide returns the shard's part of a rate and a capacity. A zero value stays zero. For windows it
+// divides the number of permits, because the length of the window must stay the same. For all other
+// kinds it multiplies the period, which is exact, and divides the capacity. It appends to errs.
 func (s Shard) divide(errs *[]error, kind throttle.Kind, r throttle.Rate, capacity int) (throttle.Rate, int) {
 	part := func(field, value string, n int, minimum string) int {
 		if n > 0 && n < s.Count {
@@ -67,7 +67,8 @@ func (s Shard) divide(errs *[]error, kind throttle.Kind, r throttle.Rate, capaci
 	return r, part("capacity", strconv.Itoa(capacity), capacity, strconv.Itoa(s.Count))
 }
 
-// windowed reports whether limits of a kind count the permits of a period.
+// windowed reports whether limits of a kind count the permits of a period. The capacity of such a
+// limit is the N of its rate.
 func windowed(kind throttle.Kind) bool {
 	return kind == throttle.FixedWindow || kind == throttle.SlidingLog || kind == throttle.SlidingWindow
 }

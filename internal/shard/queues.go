@@ -11,7 +11,7 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// Queue is a sharded queue with its limits, which no other queue can use.
+// Queue is a sharded queue with its limits. Jobs of other queues cannot use these limits.
 type Queue struct {
 	Name    string
 	Count   int      // number of shards
@@ -22,7 +22,8 @@ type Queue struct {
 // Queues are sharded queues by name.
 type Queues map[string]Queue
 
-// NewQueues returns the queues by name, or an error if one of them is not valid.
+// NewQueues returns the queues by name, or an error if a queue is invalid or if two queues have the
+// same name or limit.
 func NewQueues(list ...Queue) (Queues, error) {
 	queues, homes := Queues{}, map[string]string{}
 	for _, q := range list {
@@ -60,7 +61,7 @@ func (q Queues) Names(queue string) (names []string) {
 	return names
 }
 
-// Part returns the shard with that name. It is zero for the name of any other asynq queue.
+// Part returns the shard with that name, or the zero Shard for the name of any other asynq queue.
 func (q Queues) Part(name string) Shard {
 	if part, ok := parse(name, q.Count); ok {
 		return part
@@ -68,7 +69,8 @@ func (q Queues) Part(name string) Shard {
 	return Shard{}
 }
 
-// QueueOf returns the queue of the shard with that name, or the name itself for any other asynq queue.
+// QueueOf returns the queue of the shard with that name, or the name itself for any other asynq
+// queue.
 func (q Queues) QueueOf(name string) string {
 	if part := q.Part(name); part.Count > 0 {
 		return part.Queue
@@ -76,8 +78,8 @@ func (q Queues) QueueOf(name string) string {
 	return name
 }
 
-// Home returns the sharded queue to which a limit belongs, and whether the limit is divided. The queue
-// is zero for a limit of the queues without shards.
+// Home returns the sharded queue to which a limit belongs, and whether the limit is divided. For a
+// limit of the queues without shards it returns the zero Queue.
 func (q Queues) Home(limit string) (home Queue, divided bool) {
 	for _, home := range q {
 		if slices.Contains(home.ByKey, limit) {
@@ -90,8 +92,9 @@ func (q Queues) Home(limit string) (home Queue, divided bool) {
 	return Queue{}, false
 }
 
-// Places returns the shards that count a key of a limit. These are all shards if the limit is divided
-// or if key is nil, which means all keys. The zero Shard is the scope of the queues without shards.
+// Places returns the shards that count a key of a limit. These are all shards of the limit's queue
+// if the limit is divided, or if key is nil, which means all keys. The zero Shard stands for the
+// scope of the queues without shards.
 func (q Queues) Places(limit string, key *string) []Shard {
 	switch home, divided := q.Home(limit); {
 	case home.Name == "":
@@ -103,7 +106,9 @@ func (q Queues) Places(limit string, key *string) []Shard {
 	}
 }
 
-// Join returns the sum of a limit's parts in some shards. It is paused if any part is.
+// Join returns the sum of a limit's parts, one for each of some shards. The sum is paused if any
+// part is. The parts of a limit that is not divided differ at most in their overrides, so Join
+// returns the first of them.
 func (q Queues) Join(limit string, parts []throttle.Limit) throttle.Limit {
 	whole := parts[0]
 	for _, part := range parts[1:] {
@@ -131,8 +136,9 @@ func (q Queues) Join(limit string, parts []throttle.Limit) throttle.Limit {
 	return whole
 }
 
-// LimitsIn returns those of the limits that a shard uses, with its part of divided limits. The zero
-// Shard is the scope of the queues without shards.
+// LimitsIn returns those of the limits that a shard uses: its parts of divided limits, and other
+// limits without the overrides of keys in other shards. The zero Shard stands for the scope of the
+// queues without shards.
 func (q Queues) LimitsIn(part Shard, limits []throttle.Limit) ([]throttle.Limit, error) {
 	var own []throttle.Limit
 	for _, l := range limits {
@@ -154,9 +160,9 @@ func (q Queues) LimitsIn(part Shard, limits []throttle.Limit) ([]throttle.Limit,
 	return own, nil
 }
 
-// Check returns an error if a job of the queue must not use one of the limits, because the limit is
-// counted in another shard or scope. part is the job's shard, or zero if it is unknown or the queue
-// is not sharded.
+// Check returns an error if a job of the queue must not use one of the needed limits, because
+// another shard or scope counts that limit. part is the job's shard. It is zero if the shard is
+// unknown or the queue is not sharded.
 func (q Queues) Check(queue string, part Shard, needs []throttle.Need) error {
 	if len(q) == 0 {
 		return nil

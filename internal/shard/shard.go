@@ -18,13 +18,13 @@ type Shard struct {
 	Count int // number of shards of the queue
 }
 
-// Of returns the shard of a queue for a key. All producers use it, so all jobs with the same key are in
-// one shard.
+// Of returns the shard of a queue for a key. All producers use it, so all jobs with the same key
+// are in one shard.
 func Of(queue, key string, count int) Shard {
 	h := fnv.New64a()
 	h.Write([]byte(key))
 	sum := h.Sum64()
-	sum ^= sum >> 33 // because the low bits of an FNV sum depend only on the low bits of the key's bytes
+	sum ^= sum >> 33 // the low bits of an FNV sum depend only on the low bits of the key's bytes
 	return Shard{queue, int(sum % uint64(count)), count}
 }
 
@@ -37,11 +37,12 @@ func All(queue string, count int) []Shard {
 	return all
 }
 
-// Name returns the name of the shard's asynq queue and of its scope, for example "crawl.7". Because of
-// the same name, a Redis Cluster keeps the keys of both in one slot.
+// Name returns the name of the shard's asynq queue, for example "crawl.7". The shard's scope has
+// the same name, so a Redis Cluster keeps the keys of both in one slot.
 func (s Shard) Name() string { return s.Queue + "." + strconv.Itoa(s.Index) }
 
-// parse returns the shard with that name, and whether its queue has such a shard.
+// parse returns the shard with that name, and whether its queue has such a shard. count returns the
+// number of shards of a queue, or 0.
 func parse(name string, count func(queue string) int) (s Shard, ok bool) {
 	at := strings.LastIndexByte(name, '.')
 	if at < 0 {

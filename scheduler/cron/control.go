@@ -10,9 +10,9 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// Pause stops the entry's ticks on every replica until Resume, also across restarts and while the
-// entry is disabled or removed. A second Pause has no effect. The pause starts now by Redis's
-// clock.
+// Pause stops the entry's ticks on every replica, from now by Redis's clock until Resume. A pause
+// outlasts restarts, and times in which the entry is disabled or removed. A second Pause has no
+// effect.
 func (r *Runner) Pause(ctx context.Context, name string) error {
 	if _, err := r.schedule(name); err != nil {
 		return err
@@ -33,7 +33,7 @@ func (r *Runner) Pause(ctx context.Context, name string) error {
 	return r.logChange(ctx, name, "paused")
 }
 
-// logChange adds an entry to the changelog, with the actor of throttle.WithActor.
+// logChange adds a line to the changelog, with the actor that throttle.WithActor has put into ctx.
 func (r *Runner) logChange(ctx context.Context, name, what string) error {
 	log := throttle.New(r.rdb, throttle.Options{Scope: r.scope, Logger: r.log})
 	if err := log.Internals().Note(ctx, throttle.Change{What: what, Schedule: name}); err != nil {
@@ -69,9 +69,9 @@ func (r *Runner) Resume(ctx context.Context, name string) error {
 }
 
 // Trigger enqueues a job of the entry at once, between its ticks, and returns the job's ID.
-// OverlapSkip drops the entry's ticks while that job is unfinished. Trigger ignores Jitter, and
-// works while the entry is paused or disabled. Payload gets the moment by Redis's clock, in whole
-// seconds.
+// OverlapSkip drops the entry's ticks while that job is unfinished. Trigger ignores Jitter and
+// Overlap, and works while the entry is paused or disabled. Instead of a tick, Payload gets the
+// present time by Redis's clock, in whole seconds.
 //
 // If Trigger returns an ID and an error, the job is enqueued, but OverlapSkip or the changelog may
 // not know it.
@@ -107,13 +107,12 @@ type Status struct {
 	Last    time.Time     // last tick in the entry's zone, or the zero time
 	Outcome string        // of Last: "enqueued", "skipped: …" or "failed: …"
 	Late    time.Duration // since the oldest due tick that no replica has handled, or 0
-	// Enqueued, Skipped and Failed count ticks. Missed ticks that are dropped together
-	// count as one.
+	// Enqueued, Skipped and Failed count ticks. Missed ticks dropped together count as one.
 	Enqueued, Skipped, Failed int64
 }
 
-// List returns the status of all entries of Set, sorted by name and with the next n ticks of each,
-// whichever replica handled their ticks. It takes one round trip.
+// List returns the status of all entries of the last Set, sorted by name, each with its next n
+// ticks. The status covers the ticks that any replica has handled. List takes one round trip.
 func (r *Runner) List(ctx context.Context, n int) ([]Status, error) {
 	r.mu.Lock()
 	schedules := r.schedules

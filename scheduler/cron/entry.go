@@ -12,8 +12,7 @@ import (
 	"github.com/hibiken/asynq"
 )
 
-// Entry is a task that is enqueued at the times of a cron line. Each of these
-// times is a tick.
+// Entry is a task that is enqueued at the times of a cron line. Each of these times is a tick.
 type Entry struct {
 	// Name is unique among the entries: letters, digits and _ . : - up to 100. The job of a tick
 	// has the ID Scope/Name@seconds, where seconds is the tick as Unix time. In the default scope
@@ -40,8 +39,8 @@ type Entry struct {
 	Queue string `yaml:"queue"`
 	// Options are further options of the task: MaxRetry, Timeout, Retention and Group. A Retention
 	// below five minutes is raised to five minutes, so that a late replica finds the finished job.
-	// The jobs of a Group are gone once it is aggregated: a replica that stalls at that moment can
-	// enqueue such a job again.
+	// When asynq aggregates a Group, it deletes the group's jobs: a replica that stalls at that
+	// moment can enqueue such a job again.
 	Options []asynq.Option
 	// Jitter delays the job, not the tick, by at most this much, in whole seconds.
 	// All replicas compute the same delay for a tick. The zero value means none.
@@ -74,7 +73,7 @@ func (m *Missed) UnmarshalText(text []byte) error { return choose((*string)(m), 
 
 const missedValues = "skip, once, all"
 
-// Overlap selects whether a tick is dropped while an earlier job is unfinished.
+// Overlap selects whether a tick is dropped while an earlier job of the entry is unfinished.
 type Overlap string
 
 // The values of Entry.Overlap.
@@ -101,7 +100,7 @@ func choose(value *string, text []byte, values string) error {
 // EntryError is one mistake in an entry.
 type EntryError struct {
 	Entry string // the entry's Name
-	Field string // the field's name: name, cron, zone …, as in config files if it is there
+	Field string // name, options or type, which is task in config files; else as in config files
 	Value string // the field's value
 	Hint  string // what is wrong with the value and what would be right
 }
@@ -145,7 +144,7 @@ func (e Entry) Validate() error {
 	return errors.Join(errs...)
 }
 
-// forbiddenOptions has a hint for each option that suits only a single job, or that the Runner sets.
+// forbiddenOptions has a hint for each option that suits only a single job or that the Runner sets.
 var forbiddenOptions = map[asynq.OptionType]string{
 	asynq.TaskIDOpt:    "is not allowed: the job's ID is made of scope, entry and tick",
 	asynq.QueueOpt:     "is not allowed: set queue",
@@ -158,14 +157,14 @@ var forbiddenOptions = map[asynq.OptionType]string{
 // entryName excludes the characters that separate a name from the rest of a job's ID.
 var entryName = regexp.MustCompile(`^[A-Za-z0-9_.:-]{1,100}$`)
 
-// defaultScope is not part of job IDs.
+// defaultScope is the scope whose name is not part of job IDs.
 const defaultScope = "default"
 
 // Origin is the entry and the tick that a job comes from.
 type Origin struct {
 	Scope string `json:"scope"`
 	Entry string `json:"name"`
-	// At is the tick, or the moment of the Trigger if Triggered.
+	// At is the tick. If Triggered, it is the time at which Trigger was called.
 	At        time.Time `json:"at"`
 	Triggered bool      `json:"triggered,omitempty"`
 }

@@ -11,8 +11,8 @@
 //	…
 //	err = runner.Run(ctx)
 //
-// A tick that a process sees within 30 seconds is enqueued. [Missed] selects which later ticks still
-// run, for example after an outage. [Overlap] selects whether a tick is dropped while an earlier job
+// A tick that no process sees within 30 seconds, as in an outage, is missed. [Missed] selects which
+// of the missed ticks still run. [Overlap] selects whether a tick is dropped while an earlier job
 // of the entry is unfinished. [Entry.Next] says what happens when clocks change. Any process that
 // has the entry may call Pause, Resume, Trigger and List, even if it does not call Run.
 package cron
@@ -41,10 +41,10 @@ type Enqueuer interface {
 
 // Options are the optional settings of New.
 type Options struct {
-	// Scope separates programs that share a Redis but no entries. It is the hash tag of the keys
-	// in Redis, and part of the jobs' IDs. The zero value means default.
+	// Scope separates programs that share a Redis but no entries. It is the hash tag of the keys in
+	// Redis. Job IDs begin with it, except in the scope "default". Empty means "default".
 	Scope string
-	// Log receives errors of ticks. The zero value means slog.Default.
+	// Log receives errors of ticks. Nil means slog.Default.
 	Log *slog.Logger
 }
 
@@ -52,12 +52,12 @@ type Options struct {
 // entries on one Redis. Its methods are safe for concurrent use, also during Run.
 //
 // Each replica enqueues a tick when it is due, under an ID made of scope, entry and tick. asynq
-// accepts the first of these jobs, and rejects the others until its Retention ends, at least five
-// minutes after the job is done. Each replica then advances the entry's last tick in Redis.
+// accepts the first of these jobs, and rejects the others until the Retention of the first ends, at
+// least five minutes after it is done. Each replica then advances the entry's last tick in Redis.
 //
-// A tick gets a second job in two cases: a replica stalls for more than five minutes between reading
-// the last tick and enqueuing the next; or all replicas die after they have enqueued the tick and
-// before they advance it, and none restarts within five minutes.
+// A tick gets a second job in two cases: a replica stalls for more than five minutes between
+// reading the last tick and enqueuing the next; or all replicas die after they have enqueued the
+// tick and before they advance it, and none restarts within five minutes.
 //
 // Redis's clock alone decides whether a tick is due, missed, or in a pause.
 type Runner struct {
@@ -80,8 +80,8 @@ type Runner struct {
 // record is Run's state of a schedule. It needs no lock: a pass handles it in one goroutine.
 type record struct {
 	schedule
-	specStored bool        // Redis has the schedule's spec, or none if the entry is disabled
-	doneUntil  time.Time   // as in state, in case Redis loses its latest writes
+	specStored bool        // Redis has the schedule's spec, or no spec if the entry is disabled
+	doneUntil  time.Time   // as in state, kept here because Redis may lose its latest writes
 	pending    []time.Time // due ticks that are not enqueued yet, oldest first
 	wakeAt     time.Time   // time of the next pass that handles the schedule, by Redis's clock
 	err        error       // error of the last pass that handled the schedule
@@ -117,8 +117,9 @@ func (r *Runner) schedule(name string) (schedule, error) {
 // error joins an [EntryError] for every mistake.
 //
 // An entry that is new in Redis, or whose cron line or zone has changed, starts with its first tick
-// from now on. The ticks while an entry was removed or disabled do not count as missed, if a
-// process runs at that time.
+// from now on. So does an entry that comes back after it was disabled or removed, if Redis knows of
+// that: Run writes it for each disabled entry, and for each entry that Set removes during Run.
+// Otherwise, for example after a restart without the entry, the ticks in between count as missed.
 func (r *Runner) Set(entries []Entry) error {
 	schedules := make(map[string]schedule, len(entries))
 	var errs []error
@@ -137,7 +138,7 @@ func (r *Runner) Set(entries []Entry) error {
 	r.schedules = schedules
 	select {
 	case r.wake <- struct{}{}:
-	default: // Run has not received the last wake-up yet
+	default: // an earlier wake-up is still in the channel
 	}
 	return nil
 }
@@ -151,9 +152,9 @@ const (
 	retryEvery = 5 * time.Second
 )
 
-// Run enqueues ticks until ctx ends, finishes the current ticks and returns nil. If Redis fails, Run
-// logs one line and keeps trying. Call Run once. Entries that are due at the same time wait for one
-// another's Payload.
+// Run enqueues ticks until ctx ends, finishes the current ticks and returns nil. If Redis fails,
+// Run logs one line and keeps trying. Call Run once. Run handles all due entries before it looks
+// for later ticks, so a slow Payload or Enqueuer of one entry delays the next ticks of all.
 func (r *Runner) Run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		timer := time.NewTimer(r.pass(ctx))
@@ -167,8 +168,8 @@ func (r *Runner) Run(ctx context.Context) error {
 	return nil
 }
 
-// pass handles one tick of every schedule that is due, and returns the time to sleep. A schedule
-// with more due ticks stays due for the next pass.
+// pass handles one tick of each due schedule, and returns the time to sleep. If a schedule has more
+// due ticks, the next pass follows at once and handles one more.
 func (r *Runner) pass(ctx context.Context) time.Duration {
 	r.refresh()
 	var due []*record

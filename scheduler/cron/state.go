@@ -73,9 +73,9 @@ func (r *Runner) read(ctx context.Context, names ...string) ([]state, time.Time,
 	return states, time.UnixMicro(micros), nil
 }
 
-// advance sets the time up to which an entry's ticks are done, which is a tick if outcome is not
-// empty. It reports whether it moved that time: another replica may have been faster. A zero time and
-// an empty spec mark the entry as removed.
+// advance moves the time up to which an entry's ticks are done to last. With an outcome, last is a
+// tick, and job is its job or empty. advance returns false if another replica has moved the time
+// that far before. A zero time and an empty spec mark the entry as removed.
 func (r *Runner) advance(ctx context.Context, name string, last time.Time, spec, outcome, job string) (bool, error) {
 	seconds := ""
 	if !last.IsZero() {

@@ -14,12 +14,12 @@ import (
 	"github.com/hibiken/asynq"
 )
 
-// minRetention is the shortest time for which a finished job exists, so that a late replica gets
-// asynq.ErrTaskIDConflict.
+// minRetention is the shortest time for which a finished job is kept. If a late replica enqueues
+// the same tick in that time, it gets asynq.ErrTaskIDConflict.
 const minRetention = 5 * time.Minute
 
-// handle handles the next due tick of a schedule, and sets s.wakeAt. If ctx ends, it
-// still finishes a tick that it has begun.
+// handle handles the next due tick of a schedule, if there is one, and sets s.wakeAt. If ctx ends,
+// handle still finishes a tick that it has begun.
 func (r *Runner) handle(ctx context.Context, s *record, stored state, now time.Time) error {
 	if err := cmp.Or(ctx.Err(), stored.err); err != nil {
 		return err
@@ -64,7 +64,7 @@ func (r *Runner) handle(ctx context.Context, s *record, stored state, now time.T
 	return r.enqueueTick(ctx, s, stored, s.pending[0])
 }
 
-// skip advances the schedule past the newest of its missed ticks.
+// skip drops the missed ticks up to the given one: it advances the schedule to that tick.
 func (r *Runner) skip(ctx context.Context, s *record, missed time.Time) error {
 	outcome := "skipped: missed"
 	if s.err != nil { // the error of the last pass made this replica miss the tick
@@ -123,7 +123,7 @@ func (r *Runner) payload(s schedule, tick time.Time) (payload []byte, err error)
 	return payload, err
 }
 
-// call runs the program's code in its own goroutine. A panic and runtime.Goexit become errors.
+// call runs the program's code in its own goroutine. A panic or a runtime.Goexit becomes an error.
 func (r *Runner) call(code, entry string, run func() error) error {
 	err := errors.New("runtime.Goexit")
 	var done sync.WaitGroup
@@ -148,8 +148,8 @@ func (e Entry) delay(id string) time.Duration {
 	return time.Duration(hash.Sum64()%steps) * time.Second
 }
 
-// enqueue adds a job under an ID and returns its ID and queue. If the ID is taken, the tick is
-// already enqueued: by another replica, or by an earlier call of this one whose reply was lost.
+// enqueue adds a job under an ID and returns "ID QUEUE". If the ID is taken, the tick is already
+// enqueued: by another replica, or by an earlier call of this replica whose reply was lost.
 func (r *Runner) enqueue(ctx context.Context, e Entry, id string, payload []byte, delay time.Duration) (job string, err error) {
 	queue, retain := cmp.Or(e.Queue, "default"), minRetention
 	var opts []asynq.Option
@@ -174,7 +174,8 @@ func (r *Runner) enqueue(ctx context.Context, e Entry, id string, payload []byte
 	return id + " " + queue, nil
 }
 
-// jobID returns the ID of one of an entry's jobs. Names have no slash, so IDs of two scopes differ.
+// jobID returns the ID of one of an entry's jobs. job is the tick as Unix time, or run- and the
+// time of a Trigger in microseconds. Names have no slash, so IDs of two scopes differ.
 func (r *Runner) jobID(name, job string) string {
 	id := name + "@" + job
 	if r.scope != defaultScope {
@@ -183,8 +184,8 @@ func (r *Runner) jobID(name, job string) string {
 	return id
 }
 
-// unfinished reports whether, with OverlapSkip, any of the jobs exists and is neither completed nor
-// archived.
+// unfinished reports whether any of the jobs, each "ID QUEUE" or empty, exists and is neither
+// completed nor archived. Without OverlapSkip it always reports false.
 func (r *Runner) unfinished(e Entry, jobs ...string) (bool, error) {
 	for _, job := range jobs {
 		id, queue, ok := strings.Cut(job, " ")

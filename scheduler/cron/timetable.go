@@ -17,7 +17,7 @@ import (
 type schedule struct {
 	entry  Entry
 	every  time.Duration        // of an @every line
-	fields *robfig.SpecSchedule // of any other line; each field has a bit for every matching value
+	fields *robfig.SpecSchedule // of any other line: each is a bit set of the values that match
 	zone   *time.Location
 	spec   string // zone and cron line, as in state.Spec
 }
@@ -92,9 +92,9 @@ var cronFields = []cronField{
 	{0, 6, strings.Fields("sun mon tue wed thu fri sat")},
 }
 
-// rewrite returns a part of a list, such as 22-2/2, as robfig/cron reads it: without 7 for Sunday and
-// ranges that wrap around. What it cannot parse stays as it is. It reports whether a step is larger
-// than its range: */90 minutes would tick once an hour.
+// rewrite returns a part of a list, such as 22-2/2, in a form that robfig/cron can read: without 7
+// for Sunday and without ranges that wrap around. If it cannot parse the part, it returns the part as
+// it is. largeStep reports whether the step is larger than the range, as in */90 for the minutes.
 func (f cronField) rewrite(part string) (plain string, largeStep bool) {
 	span, stepText, stepped := strings.Cut(part, "/")
 	fromText, toText, ranged := strings.Cut(span, "-")
@@ -163,7 +163,7 @@ func (s schedule) next(after time.Time) time.Time {
 	}
 	for at := time.Unix(after.Unix()+1, 0).In(s.zone); ; {
 		start, end := at.ZoneBounds()
-		if !end.IsZero() && !end.After(at) { // a fault of ZoneBounds on the last day of a leap year
+		if !end.IsZero() && !end.After(at) { // ZoneBounds returns a wrong end on the last day of a leap year
 			end = at.Truncate(day).Add(day)
 		}
 		wall := s.nextWallTime(s.firstWallTime(at, start))
@@ -215,8 +215,8 @@ const day = 24 * time.Hour
 // missedAfter is the delay after which a tick counts as missed. It is longer than a restart.
 const missedAfter = 30 * time.Second
 
-// plan splits the due ticks in (last, upTo]: run are those to enqueue, oldest first, and missed is
-// the newest of those to drop, or the zero time.
+// plan splits the due ticks in (last, upTo]: run has the ticks to enqueue, oldest first, and missed
+// is the newest tick to drop, or the zero time. upTo is now, or the start of a pause.
 func (s schedule) plan(last, upTo, now time.Time) (run []time.Time, missed time.Time) {
 	late := earliest(upTo, now.Add(-missedAfter-time.Nanosecond))
 	onTime := s.newestTicks(latest(last, late), upTo, int(missedAfter/time.Second)+1)
@@ -234,8 +234,8 @@ func (s schedule) plan(last, upTo, now time.Time) (run []time.Time, missed time.
 	return append(run, onTime...), missed
 }
 
-// newestTicks returns the last n ticks in (after, upTo], oldest first. Ticks can only be walked
-// forwards, and a year can have a tick in every second, so newestTicks tries longer and longer
+// newestTicks returns the last n ticks in (after, upTo], oldest first. next finds ticks only
+// forwards, and a year can have a tick in every second. So newestTicks tries longer and longer
 // periods before upTo.
 func (s schedule) newestTicks(after, upTo time.Time, n int) []time.Time {
 	if at := s.next(after); at.IsZero() || at.After(upTo) {

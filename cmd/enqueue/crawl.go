@@ -24,19 +24,19 @@ const aboutCrawl = `Starts a crawl, or adds URLs to the running crawl of that na
   enqueue crawl https://example.com/
   enqueue crawl https://example.com/ https://example.org/ --depth 5 --allow same-site --name both
 
-A crawl fetches each URL once, with a job of type crawl:fetch. Give its limits in the worker's config the key host(payload.url), so that each host has its own rate. It obeys robots.txt with its Crawl-delay, and follows the links of pages and the sitemaps in robots.txt. URLs for a running crawl join it; a finished crawl starts over. "worker crawls NAME" shows the progress.`
+A crawl fetches each URL once, with a job of type crawl:fetch. In the worker's config, set the key of the limits of crawl:fetch to host(payload.url), so that each host has its own rate. The crawl obeys robots.txt with its Crawl-delay, and follows the links of pages and the sitemaps in robots.txt. URLs for a running crawl join it; a finished crawl starts over. "worker crawls NAME" shows the progress.`
 
 type crawlCommand struct {
 	cli.Globals
 	URLs  []string `arg:"" name:"url" help:"URLs to start from."`
-	Depth int      `default:"3" placeholder:"N" help:"Number of links to follow from there (default ${default})."`
+	Depth int      `default:"3" placeholder:"N" help:"How many links away from these URLs the crawl goes (default ${default}). 0 fetches only these URLs."`
 	Allow []string `placeholder:"HOST" help:"Allowed hosts: same-host (the default), same-site, a host such as example.com, or *.example.com for all hosts below it."`
 	Name  string   `placeholder:"NAME" help:"Name of the crawl (default: the host of the first URL)."`
 	Anew  bool     `help:"Start the crawl over although it is running. Its waiting jobs are deleted."`
-	JSON  bool     `help:"Print a JSON object: enqueued, there_already, bad_lines, crawl (the name) and the id of a single URL."`
+	JSON  bool     `help:"Print a JSON object: enqueued, there_already, bad_lines, crawl (the name), and, if only one URL is given, id (the ID of its job)."`
 	jobspec.Options
 
-	start int64 // see tasks.CrawlFetch
+	start int64 // the Start of each job: see tasks.CrawlFetch
 }
 
 // Validate reports what is wrong with the flags. kong calls it.
@@ -47,7 +47,7 @@ func (c *crawlCommand) Validate() error {
 		}
 	}
 	if c.Depth < 0 || c.Depth > tasks.MaxDepth {
-		return fmt.Errorf("--depth %d: want from 0 to %d links", c.Depth, tasks.MaxDepth)
+		return fmt.Errorf("--depth %d: want a depth from 0 to %d", c.Depth, tasks.MaxDepth)
 	}
 	return cli.FlagError(c.Options.Validate())
 }
@@ -78,7 +78,7 @@ func (c *crawlCommand) Run(ctx context.Context, stdio cli.IO) error {
 	return nil
 }
 
-// restart starts the crawl over, and deletes the waiting jobs of the previous one.
+// restart starts the crawl over, and deletes the jobs of its previous run that have not started.
 func (c *crawlCommand) restart(ctx context.Context, conf *config.Config, stdio cli.IO) error {
 	rdb, end, err := conf.Redis.Connect(ctx)
 	if errors.Is(err, config.ErrNoRedis) {
@@ -112,7 +112,7 @@ func (c *crawlCommand) jobs() ([]jobspec.Job, error) {
 		c.Name = "crawl" // Validate reports the URL without a host
 	}
 	c.start = time.Now().UnixMicro()
-	var hosts []string // of all URLs, because they start one crawl
+	var hosts []string // the hosts of all URLs, because all URLs start the same crawl
 	for _, url := range c.URLs {
 		hosts = append(hosts, tasks.CrawlFetch{URL: url, Allow: c.Allow}.Hosts()...)
 	}

@@ -25,7 +25,8 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// row is a line of the input, a job that was given by flags, or the error that ended the input.
+// row is a line of the input with its number from 1, a job that was given by flags, or the error
+// that ended the input.
 type row struct {
 	number int
 	text   []byte
@@ -57,19 +58,19 @@ type enqueuer struct {
 	stdio    cli.IO
 	json     bool
 	showIDs  bool
-	single   bool   // the job was given by flags
+	single   bool   // flags gave the only job
 	crawl    string // name of the crawl of the jobs, if any
 
 	rdb    redis.UniversalClient
 	end    func() error
 	client *scheduler.Client
 	batch  []line // not added yet
-	alone  bool   // jobs were added to the embedded Redis while no worker runs
+	alone  bool   // jobs are in the embedded Redis, and no worker runs
 
-	last     line       // the last good job
+	last     line       // the last job that check accepted
 	added    int        // number of added jobs
 	ids      []addedJob // of added jobs, with showIDs and json
-	bad      int        // number of bad lines
+	bad      int        // number of bad lines, or of bad jobs that flags gave
 	existing int        // number of jobs that exist already
 	shown    int        // number of errors that were printed
 	inputErr error      // why the input ended early
@@ -86,13 +87,14 @@ func newEnqueuer(conf *config.Config, defaults jobspec.Options, stdio cli.IO) *e
 	}
 }
 
-// addedJob is an added job. Its line is 0 if it was given by flags.
+// addedJob is an added job. Line is 0 if flags gave the job.
 type addedJob struct {
 	Line int    `json:"line,omitempty"`
 	ID   string `json:"id"`
 }
 
-// each calls do with the good jobs, and idle after each chunk of rows, when the next may be late.
+// each calls do for each job that check accepts. It calls idle after each chunk of rows, because
+// the next chunk may take long to come.
 func (e *enqueuer) each(ctx context.Context, rows <-chan []row, do func(line) error, idle func() error) error {
 	for {
 		select {
@@ -115,7 +117,8 @@ func (e *enqueuer) each(ctx context.Context, rows <-chan []row, do func(line) er
 	}
 }
 
-// check fills in a job, and rejects it if it has an error or could never run.
+// check reads a row and fills in the job. It rejects a job that has an error or could never run: it
+// prints the error and returns false.
 func (e *enqueuer) check(r row) (l line, ok bool) {
 	var err error
 	l.number = r.number
@@ -151,7 +154,7 @@ func (e *enqueuer) check(r row) (l line, ok bool) {
 }
 
 // checkPayload returns the error that the job's handler would return for the payload. A type that
-// is not built in cannot be checked: it is no error, and is printed once.
+// is not built in cannot be checked: checkPayload prints this once for each type, and returns nil.
 func (e *enqueuer) checkPayload(l line) error {
 	err := tasks.Validate(l.Type, l.Payload)
 	if !errors.Is(err, tasks.ErrUnknownType) {
@@ -271,7 +274,7 @@ func (e *enqueuer) enqueued(l line, err error) error {
 
 // isEnqueued reports whether the error means that an earlier try has enqueued this job.
 func (e *enqueuer) isEnqueued(l line, err error) bool {
-	if errors.Is(err, asynq.ErrDuplicateTask) { // perhaps because of another job
+	if errors.Is(err, asynq.ErrDuplicateTask) { // the lock may belong to another job
 		return slices.ContainsFunc(e.config.Sharded.Names(l.Queue), func(queue string) bool {
 			_, gone := asynq.NewInspectorFromRedisClient(e.rdb).GetTaskInfo(queue, l.ID)
 			return gone == nil
@@ -281,8 +284,8 @@ func (e *enqueuer) isEnqueued(l line, err error) bool {
 }
 
 // warn warns of types whose answers are not kept, and of queues that no running worker serves. If
-// no worker is running, it warns of queues that this config does not serve. It ignores errors of
-// Redis, because the jobs are added.
+// no worker is running, it warns of queues that this config does not serve, and sets alone. It
+// ignores errors of Redis, because the jobs are already added.
 func (e *enqueuer) warn() {
 	conf, stderr := e.config, e.stdio.Err
 	for _, name := range slices.Sorted(maps.Keys(e.unkept)) {
@@ -321,7 +324,7 @@ func (e *enqueuer) close(err error) error {
 	conf := e.config
 	if lost := e.end(); lost != nil && conf.Redis.IsZero() {
 		e.added = 0
-		return lost // whatever else failed, the jobs are lost
+		return lost // the data was not saved: this matters more than err
 	}
 	if e.alone {
 		fmt.Fprintf(e.stdio.Err, "enqueue: no Redis is configured and no worker is running: the jobs wait in %s for the next \"worker run\"\n", conf.Redis.Folder())
@@ -329,7 +332,7 @@ func (e *enqueuer) close(err error) error {
 	return err
 }
 
-// maxShown is the number of errors of lines that are printed. The others are counted.
+// maxShown is the maximum number of rejected jobs whose errors are printed.
 const maxShown = 20
 
 // reject prints why a job is not added.
@@ -395,7 +398,8 @@ func (e *enqueuer) finish(err error) error {
 	return cmp.Or(printed, err, e.verdict())
 }
 
-// verdict returns the error that the input deserves.
+// verdict returns the error for the exit code: the input ended early, a line is bad or a job exists
+// already. Otherwise it is nil.
 func (e *enqueuer) verdict() error {
 	switch {
 	case e.inputErr != nil:

@@ -74,15 +74,16 @@ func (c *command) Validate() error {
 	return cli.FlagError(c.Options.Validate())
 }
 
-// maxLine bounds a line. Redis itself takes at most 512 MB.
+// maxLine is the maximum length of a line in bytes. Redis itself takes values of at most 512 MB.
 const maxLine = 64 << 20
 
-// readFunc is an io.Reader.
+// readFunc makes a function an io.Reader.
 type readFunc func(p []byte) (int, error)
 
 func (f readFunc) Read(p []byte) (int, error) { return f(p) }
 
-// read returns the lines of the file or of standard input in chunks, as they come.
+// read returns the lines of the file or of standard input in chunks, as they come. If reading
+// fails, the last row has the error.
 func (c *command) read(ctx context.Context, stdin io.Reader) (<-chan []row, error) {
 	input := io.NopCloser(stdin)
 	if c.File != "-" {
@@ -107,7 +108,7 @@ func (c *command) read(ctx context.Context, stdin io.Reader) (<-chan []row, erro
 			chunk = nil
 		}
 		scanner := bufio.NewScanner(readFunc(func(p []byte) (int, error) {
-			send() // because the read can block
+			send() // the lines so far, because the next read can block
 			return input.Read(p)
 		}))
 		scanner.Buffer(make([]byte, 64<<10), maxLine)

@@ -52,7 +52,9 @@ type planView struct {
 	Last    *moment `json:"last,omitempty"`
 }
 
-// moment is the time at which a job would run, and its slowest limit.
+// moment is the time at which a job would run. NotBefore is set if that time is only the earliest
+// possible one. Limit and Key are of the meter that delays the job most; Limit is empty if none
+// does.
 type moment struct {
 	In        cli.ETA   `json:"in_s"`
 	Estimated bool      `json:"estimated,omitempty"`
@@ -79,9 +81,9 @@ func (m *moment) String() string {
 // plan is a set of jobs that might be added.
 type plan struct {
 	jobs    int
-	unbound int                               // jobs that need no limit
-	queues  map[string]bool                   // of the jobs
-	parts   map[shard.Shard]*forecast.Options // the jobs of each shard; of the zero Shard those of queues without shards
+	unbound int                               // number of jobs that need no limit
+	queues  map[string]bool                   // of all jobs
+	parts   map[shard.Shard]*forecast.Options // the jobs with limits, by shard; the zero Shard is for queues without shards
 	soonest time.Time                         // the earliest start of a job; zero means now
 	latest  time.Time                         // the latest start of a job
 }
@@ -106,9 +108,9 @@ func (p *plan) add(l line) error {
 	return p.parts[l.shard].Plan(like, 1, l.rule.Needs...)
 }
 
-// forecast returns when the first and the last job with limits would run. It forecasts with the
-// limits and the waiting jobs in Redis, and with the limits that only the config has. Its notes say
-// why jobs might run later: there is no worker, or a queue is paused.
+// forecast returns when the first and the last job with limits would run. It uses the limits and
+// the waiting jobs in Redis, and the limits that only the config has. It writes to notes why jobs
+// might run later: no worker serves a queue, a queue is paused, or pending jobs are left out.
 func (p *plan) forecast(ctx context.Context, conf *config.Config, notes io.Writer) (first, last forecast.Estimate, err error) {
 	note := func(format string, args ...any) { fmt.Fprintf(notes, "enqueue: "+format+"\n", args...) }
 	rdb, end, err := conf.Redis.Connect(ctx)
@@ -155,7 +157,7 @@ func (p *plan) forecast(ctx context.Context, conf *config.Config, notes io.Write
 	return first, last, nil
 }
 
-// merge returns the first and the last start in all shards.
+// merge calls forecastOf for each shard, and returns the first and the last start over all shards.
 func (p *plan) merge(forecastOf func(shard.Shard, *forecast.Options) (*forecast.Forecast, error)) (first, last forecast.Estimate, err error) {
 	found := false
 	for part, options := range p.parts {
@@ -188,7 +190,7 @@ func (p *plan) bound(first, last forecast.Estimate) (forecast.Estimate, forecast
 	return notBefore(first, p.soonest), notBefore(last, p.latest)
 }
 
-// notBefore delays an estimate until at.
+// notBefore returns an estimate that is not before at. A zero at changes nothing.
 func notBefore(e forecast.Estimate, at time.Time) forecast.Estimate {
 	own := time.Until(at)
 	switch {

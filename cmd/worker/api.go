@@ -51,14 +51,14 @@ func (c *apiCommand) Run(ctx context.Context, stdio cli.IO) error {
 	return nil
 }
 
-// limitedAPI allows a number of calls in any second, by its own clock. It answers 429 to other
-// calls, which count as well.
+// limitedAPI serves at most rate calls in any second, by its own clock. It answers 429 to other
+// calls. These rejected calls use up the rate, too.
 type limitedAPI struct {
 	rate int
 
 	mu               sync.Mutex
 	arrivals         []time.Time // of the last second
-	busiest          int
+	busiest          int         // largest number of calls within a second
 	served, rejected int
 	calls            map[string]int // served calls by path; not counted if nil
 	last             time.Time      // the last served call
@@ -99,7 +99,7 @@ func (a *limitedAPI) state() string {
 	return fmt.Sprintf("served %d, rejected %d; busiest second %d of %d", a.served, a.rejected, a.busiest, a.rate)
 }
 
-// done returns the number of different calls.
+// done returns the number of different paths that were served. It is 0 if calls is nil.
 func (a *limitedAPI) done() int {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -92,7 +92,7 @@ func (c *crawlsCommand) list(ctx context.Context, f *frontier.Frontier, out io.W
 	switch {
 	case c.CSV:
 		_ = table.Write([]string{"state", "url", "from"})
-		table.Flush() // Error reports a failure of either
+		table.Flush() // table.Error reports a failure of Write or Flush
 	case !c.JSON:
 		fmt.Fprintf(out, "%-14s  %s  %s\n", "STATE", "URL", "FROM")
 	}

@@ -42,7 +42,7 @@ func (c *demoCommand) Run(ctx context.Context, stdio cli.IO) error {
 	api := &limitedAPI{rate: c.Rate, calls: map[string]int{}}
 	m := miniredis.NewMiniRedis()
 	defer m.Close()
-	m.ClockTTL(true) // keys expire by themselves
+	m.ClockTTL(true) // keys expire by the real clock
 	rdb := redis.NewClient(&redis.Options{Dialer: func(context.Context, string, string) (net.Conn, error) { return m.Dial() }})
 	defer rdb.Close()
 	if err := rdb.Ping(ctx).Err(); err != nil {
@@ -89,8 +89,7 @@ func (c *demoCommand) Run(ctx context.Context, stdio cli.IO) error {
 	}
 	defer server.Shutdown()
 
-	// The shortest time: as many calls as the API allows at once, then as many after each second and
-	// margin.
+	// In the ideal case Rate calls are made at once, and Rate calls after each second and margin.
 	ideal := time.Duration((c.Jobs-1)/c.Rate) * (time.Second + c.Margin)
 	timeout := time.After(3*ideal + 30*time.Second)
 	for seconds := time.Tick(time.Second); api.done() < c.Jobs; {

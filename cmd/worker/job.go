@@ -75,19 +75,19 @@ type jobView struct {
 	Queue     string            `json:"queue"`
 	Type      string            `json:"type"`
 	State     string            `json:"state"`
-	Since     time.Time         `json:"since,omitzero"` // when it came into the state
+	Since     time.Time         `json:"since,omitzero"` // when the job came into its state
 	Note      string            `json:"note,omitempty"`
 	Next      time.Time         `json:"next,omitzero"`
 	KeptUntil time.Time         `json:"kept_until,omitzero"`
 	Schedule  string            `json:"schedule,omitempty"`
-	Tick      time.Time         `json:"tick,omitzero"` // of the schedule, or when it was run by hand
+	Tick      time.Time         `json:"tick,omitzero"` // the schedule's tick, or the time of "schedules run"
 	Payload   cli.Text          `json:"payload"`
 	Headers   map[string]string `json:"headers,omitempty"`
 	Group     string            `json:"group,omitempty"`
 
 	Attempts int           `json:"attempts"`
 	Failures int           `json:"failures"`
-	Crashes  int           `json:"crashes,omitempty"` // of its workers, which are no failures
+	Crashes  int           `json:"crashes,omitempty"` // of workers that ran the job; they are no failures
 	MaxRetry int           `json:"max_retry"`
 	Error    string        `json:"error,omitempty"`
 	Failed   time.Time     `json:"failed,omitzero"`
@@ -98,7 +98,7 @@ type jobView struct {
 	*positionView
 	Result *cli.Text `json:"result,omitempty"`
 
-	why string // for the list
+	why string // the column WHY of the list
 }
 
 type attemptView struct {
@@ -194,7 +194,8 @@ func newPositionView(p waitdb.Position) *positionView {
 	return v
 }
 
-// findJobs returns the jobs with an ID, at least one.
+// findJobs returns the jobs with an ID. It returns an error if there is none. An empty queue means
+// all queues.
 func findJobs(ctx context.Context, q *inspect.Queues, id, queue string) ([]inspect.Job, error) {
 	jobs, err := q.FindByID(ctx, id, queue)
 	if err == nil && len(jobs) == 0 {

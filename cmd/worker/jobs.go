@@ -154,7 +154,7 @@ func (c *jobsAction) apply(ctx context.Context, q *inspect.Queues, stdio cli.IO,
 	return errors.Join(confirm(stdio, nil, "%s", text), err)
 }
 
-// check rejects flags that select no jobs.
+// check rejects flags that select no jobs, do not go together or do not fit the action.
 func (c *jobsAction) check() error {
 	switch {
 	case len(c.IDs) == 0 && reflect.ValueOf(c.filter).IsZero() && !c.All:
@@ -188,7 +188,8 @@ func (c *jobsAction) find(ctx context.Context, q *inspect.Queues, f inspect.Filt
 	return jobs, nil
 }
 
-// findJob returns the job with an ID. It fails if the job does not exist or is not suitable.
+// findJob returns the job with an ID. It returns an error if no job or several jobs have the ID, or
+// if the action or the filter does not apply to the job.
 func (c *jobsAction) findJob(ctx context.Context, q *inspect.Queues, id string, f inspect.Filter) (throttle.JobID, error) {
 	jobs, err := findJobs(ctx, q, id, f.Queue)
 	if err != nil {

@@ -44,14 +44,14 @@ type limitView struct {
 	Name          string        `json:"name"`
 	Definition    string        `json:"definition"`
 	Paused        bool          `json:"paused"`
-	Keys          int           `json:"keys"`           // for which jobs wait
-	PermitsWanted int           `json:"permits_wanted"` // by these jobs
+	Keys          int           `json:"keys"`           // number of keys for which jobs wait
+	PermitsWanted int           `json:"permits_wanted"` // permits that the waiting jobs need
 	ETA           *cli.ETA      `json:"eta_s,omitempty"`
 	Waiting       []backlogView `json:"waiting,omitempty"`
 	Blocked       []keyView     `json:"blocked,omitempty"`
 	Overrides     []keyView     `json:"overrides,omitempty"`
 
-	blocked, overrides int // for the table
+	blocked, overrides int // numbers of keys, for the table
 }
 
 // backlogView is the jobs that wait for a key of a limit.
@@ -67,8 +67,8 @@ func (b backlogView) String() string {
 
 type keyView struct {
 	Key   string    `json:"key"`
-	Text  string    `json:"text,omitempty"` // how it differs from the limit, and why
-	Until time.Time `json:"until,omitzero"`
+	Text  string    `json:"text,omitempty"` // of an override: the key's rate and capacity, and why they changed
+	Until time.Time `json:"until,omitzero"` // end of a block
 }
 
 func (k keyView) String() string {
@@ -82,7 +82,6 @@ func (k keyView) String() string {
 	return text
 }
 
-// limitViews returns the views of limits.
 func limitViews(status *inspect.Status, limits ...inspect.Definition) []limitView {
 	views := make([]limitView, len(limits))
 	for i, l := range limits {
@@ -194,7 +193,8 @@ func (c *limitsPeek) Run(ctx context.Context, conn *connection, q *inspect.Queue
 	return cli.Print(stdio.Out, c.JSON, view)
 }
 
-// usageUnlessDown turns the limiter's error about an argument into a usage error.
+// usageUnlessDown turns the limiter's error about an argument into a usage error. Other errors are
+// about Redis or a limit that does not exist, and stay unchanged.
 func usageUnlessDown(err error) error {
 	if err == nil || errors.Is(err, throttle.ErrUnavailable) || errors.Is(err, throttle.ErrNoLimit) {
 		return err
@@ -231,14 +231,14 @@ func (c *limitsDelete) Run(ctx context.Context, q *inspect.Queues, stdio cli.IO)
 	return c.limitAction.Run(ctx, q, stdio)
 }
 
-// limitKey is a key of a limit.
+// limitKey has the arguments for a limit and one of its keys.
 type limitKey struct {
 	Name string  `arg:"" help:"Name of the limit."`
 	Key  *string `placeholder:"KEY" help:"Key, if the limit counts by key."`
 }
 
-// normalized returns the key in the form that the jobs of the limit use. It is an error if none is
-// given and the limit counts by key, because no job uses the meter without a key then.
+// normalized returns the key in the form that the jobs of the limit use. It returns an error if no
+// key is given and all tasks use the limit with a key: no job uses the meter of the empty key then.
 func (c limitKey) normalized(conf *config.Config) (string, error) {
 	if c.Key != nil && *c.Key != "" {
 		key, err := conf.Tasks.Key(c.Name, *c.Key)
@@ -252,7 +252,7 @@ func (c limitKey) normalized(conf *config.Config) (string, error) {
 	return "", cli.Usagef("limit %s counts by key (%s): want --key KEY", c.Name, strings.Join(slices.Compact(keys), ", "))
 }
 
-// each changes the key in each shard that counts it.
+// each calls do for the limiter of each shard that counts the key.
 func (c limitKey) each(ctx context.Context, q *inspect.Queues, key string, do func(l *waitdb.DB, ctx context.Context, limit, key string) error) error {
 	return usageUnlessDown(q.EachPlace(c.Name, &key, func(l *waitdb.DB, _ shard.Shard) error { return do(l, ctx, c.Name, key) }))
 }
@@ -365,8 +365,8 @@ func confirmed(impact string, err error) error {
 	return err
 }
 
-// change applies the flags to l. If the kind changes, only apps and max_block of the old limit are
-// kept.
+// change returns l with the flags applied. If they change the kind, the result keeps only the name,
+// apps and max_block of l.
 func (c *limitsSet) change(l throttle.Limit) throttle.Limit {
 	if c.Kind != "" && c.Kind != l.Kind {
 		l = throttle.Limit{Name: l.Name, Kind: c.Kind, Apps: l.Apps, MaxBlock: l.MaxBlock}

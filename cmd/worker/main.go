@@ -59,12 +59,12 @@ func confirm(stdio cli.IO, err error, did string, args ...any) error {
 	return err
 }
 
-// connection is a command's connection to Redis. It opens when kong calls one of its providers for
-// the argument of a Run method.
+// connection is a command's connection to Redis. It opens when kong needs the argument of a Run
+// method and calls queues or schedules, or when a Run method calls open.
 type connection struct {
 	globals *cli.Globals
 	stderr  io.Writer
-	conf    *config.Config // loaded once, because it may be a pipe
+	conf    *config.Config // read once, because the file may be a pipe
 	end     func() error   // closes the connection; nil until it is open
 }
 

@@ -106,8 +106,8 @@ type result struct {
 	State   string    `json:"state"`
 	Ended   time.Time `json:"ended"`
 	Error   string    `json:"error,omitempty"`
-	Result  *cli.Text `json:"result,omitempty"` // of another type than http:request
-	Body    *cli.Text `json:"body,omitempty"`   // of an http:request
+	Result  *cli.Text `json:"result,omitempty"` // nil for an http:request
+	Body    *cli.Text `json:"body,omitempty"`   // nil for other types
 	*tasks.HTTPResult
 
 	response response
@@ -145,7 +145,8 @@ func (r result) line() string {
 	return strings.TrimRight(fmt.Sprintf("%s  %s  %s  %s  %s  %s", cli.DateTime(r.Ended), cli.Cell(r.ID), cli.Cell(r.Type), cli.Cell(string(r.Payload)), what, cli.Cell(text)), " ")
 }
 
-// response is the result that a job's handler wrote: for an http:request the response of its last run.
+// response is the result that a job's handler wrote. For an http:request it is the response to the
+// last run.
 type response struct {
 	call *tasks.HTTPResult // nil for other types
 	body []byte
@@ -194,14 +195,14 @@ func (r response) status() string {
 	return fmt.Sprintf("%d %s in %s, %s", r.call.Status, http.StatusText(r.call.Status), took, length)
 }
 
-// folder writes each body to a file, in a folder for each queue.
+// folder writes each body to a file DIR/QUEUE/ID.
 type folder struct {
 	root                     *os.Root
 	stdio                    cli.IO
-	written, exist, differed int
+	written, exist, differed int // numbers of bodies; exist: a file has the same content
 }
 
-// createFolder returns a folder of files, of which it replaces none.
+// createFolder creates the folder if it is missing. Existing files in it are never replaced.
 func createFolder(name string, stdio cli.IO) (*folder, error) {
 	if err := os.MkdirAll(name, 0o755); err != nil {
 		return nil, cli.Usagef("--out %w", err)
@@ -256,7 +257,7 @@ func fileName(text string) string {
 			fmt.Fprintf(&name, "%%%02X", c)
 		}
 	}
-	if name.Len() > 150 { // of about 255 that a file system allows
+	if name.Len() > 150 { // file systems allow about 255 bytes
 		return fmt.Sprintf("%s~%x", name.String()[:100], sha256.Sum256([]byte(text)))
 	}
 	return name.String()

@@ -182,7 +182,7 @@ func (f pageToken) over(p config.Page) config.Page {
 	return p
 }
 
-// checkPage refuses to serve the page to other machines without authentication.
+// checkPage returns an error if other machines could open the page without a token.
 func checkPage(listen string, p config.Page) error {
 	if err := p.Token.Validate(); err != nil { // the config has been checked, so the mistake is in the flag
 		return cli.Usagef("--page-token or HEADGATE_PAGE_TOKEN: %w", err)
@@ -197,7 +197,7 @@ func checkPage(listen string, p config.Page) error {
 	return cli.Usagef("--listen %s: other machines can reach the page there: want a page.token (or HEADGATE_PAGE_TOKEN), or an address such as localhost:8080", listen)
 }
 
-// ofThisMachine reports whether only this machine can reach an address HOST:PORT.
+// ofThisMachine reports whether only this machine can reach the address, which is HOST:PORT.
 func ofThisMachine(address string) bool {
 	host, _, _ := net.SplitHostPort(address)
 	ip, err := netip.ParseAddr(host)

@@ -27,7 +27,8 @@ type schedulesList struct {
 	JSON bool `help:"Print a JSON array."`
 }
 
-// tick is a time whose text has its offset, because clocks show an hour twice when DST ends.
+// tick is a time that is printed with its UTC offset, because clocks show an hour twice when DST
+// ends.
 type tick struct{ time.Time }
 
 func (t tick) String() string {
@@ -98,7 +99,7 @@ func (c *schedulesRun) Run(ctx context.Context, runner *cron.Runner, stdio cli.I
 type schedulesPause struct {
 	Name string `arg:"" help:"Name of the schedule."`
 
-	done string // for the confirmation
+	done string // the verb in the confirmation
 	do   func(runner *cron.Runner, ctx context.Context, name string) error
 }
 

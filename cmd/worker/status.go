@@ -20,9 +20,19 @@ type statusCommand struct {
 }
 
 func (statusCommand) Help() string {
-	return `Queues: PENDING jobs are in the queue, WAITING jobs wait for permits, ACTIVE jobs run, RETRY jobs failed, were put back by their handler, or wait in another scope. DONE and FAILED ATTEMPTS count since the queue was created, ARCHIVED jobs failed for good and are kept. RATE is the number of jobs done per second in the last 10 seconds. Below the table is the ETA: when the last pending or waiting job starts if no more jobs come. It is "not before" a time if running jobs of unknown duration hold permits of a concurrency limit.
+	return `Queues: PENDING jobs are in the queue, WAITING jobs wait for permits, ACTIVE jobs run, RETRY jobs failed, were put back by their handler, or wait for limits of another scope than the config's. SCHEDULED jobs start at a later time. DONE and FAILED ATTEMPTS count since the queue was created. ARCHIVED jobs failed for good and are kept. No worker takes jobs from a queue that is PAUSED. RATE is the number of jobs done per second in the last 10 seconds. Below the table is the ETA: when the last pending or waiting job starts if no more jobs come. It is "not before" a time if running jobs of unknown duration hold permits of a concurrency limit.
 
-Limits: ALLOWED and DENIED are per second in the last 10 seconds. WAITING is the number of permits that jobs wait for, counted by a worker some seconds ago, KEYS the number of their keys, and SINCE the time for which they have waited. ETA is when the last job that needs the limit starts. STATE is paused, blocked, exhausted (no permit for more than a minute), will be exhausted (before all waiting jobs have run), saturated (waiting jobs use all of it), keys blocked, flowing or idle.
+Limits: ALLOWED and DENIED are how often the limit allowed or denied a job, per second in the last 10 seconds. WAITING is the number of permits that jobs wait for, as a worker counted them some seconds ago. KEYS is the number of keys that waiting jobs need. SINCE is how long the oldest waiting job has waited. ETA is when the last job that needs the limit starts. STATE is one of these:
+
+  paused             no permits until "worker limits resume"
+  blocked            an upstream's answer blocks the limit
+  exhausted          the next permit comes in more than a minute
+  will be exhausted  it has too few permits left for the jobs that wait
+  saturated          jobs have waited for 3 seconds or more: all permits are
+                     used as soon as they come
+  keys blocked       an upstream's answer blocks some keys of the limit
+  flowing            jobs take permits, or wait for less than 3 seconds
+  idle               no job needs permits
 
 Workers: CONFIG is the config file with a checksum of its content, RUNNING the number of running jobs and CONCURRENCY the largest number, LAST SEEN the last heartbeat, which comes every 10 seconds. A worker is LOST if it stopped reporting within the last hour without a shutdown.`
 }
@@ -60,8 +70,8 @@ type limitStatus struct {
 	State      inspect.State `json:"state"`
 	Allowed    float64       `json:"allowed_a_second"`
 	Denied     float64       `json:"denied_a_second"`
-	Waiting    int           `json:"waiting"` // permits that jobs wait for
-	Keys       int           `json:"keys"`    // keys of these jobs
+	Waiting    int           `json:"waiting"` // number of permits that jobs wait for
+	Keys       int           `json:"keys"`    // number of keys that waiting jobs need
 	Since      cli.Seconds   `json:"waiting_since_s"`
 	ETA        cli.ETA       `json:"eta_s"`
 }

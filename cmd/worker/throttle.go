@@ -31,7 +31,7 @@ func (c *throttleCommand) Run(ctx context.Context, q *inspect.Queues, stdio cli.
 	if err != nil {
 		return usageUnlessDown(err)
 	}
-	retryAfter := -1.0 // redis-cell's value if no retry can succeed
+	retryAfter := -1.0 // redis-cell's value if the call is allowed, or no retry can succeed
 	if d.Outcome == throttle.Denied {
 		retryAfter = d.RetryAfter.Seconds()
 	}
@@ -45,7 +45,7 @@ func (c *throttleCommand) Run(ctx context.Context, q *inspect.Queues, stdio cli.
 	if !d.OK() {
 		limited = 1
 	}
-	// Seconds are rounded up, so that a caller which waits that long is not early.
+	// Seconds are rounded up, so that a caller that waits for so long does not retry too early.
 	fmt.Fprintf(stdio.Out, "%d\n%d\n%d\n%.0f\n%.0f\n", limited, d.Capacity, d.Remaining, math.Ceil(retryAfter), math.Ceil(d.ResetAfter.Seconds()))
 	if d.Outcome == throttle.Impossible {
 		fmt.Fprintf(stdio.Err, "worker: quantity %d is above %d, the most that can pass at once\n", c.Quantity, d.Capacity)

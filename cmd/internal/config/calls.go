@@ -29,13 +29,13 @@ type HTTP struct {
 	// Secrets are the secrets that payloads may use: env:NAME or file:/PATH, where * stands for any
 	// text without a slash.
 	Secrets []string `yaml:"secrets"`
-	// RedirectBodies are the hosts that may get a call's body by a redirect with 307 or 308 from
-	// another host. *.example.com means all hosts below example.com.
+	// RedirectBodies are the hosts to which a call's body may be sent again after a redirect, 307
+	// or 308, from another host. *.example.com means all hosts below example.com.
 	RedirectBodies []string `yaml:"redirect_bodies"`
 	// SaveDir is the folder below which bodies may be saved. It must exist. The zero value means
 	// nothing is saved.
 	SaveDir string `yaml:"save_dir"`
-	// MaxSave is the largest saved body. The zero value means tasks.DefaultMaxSave.
+	// MaxSave is the maximum size of a saved body. The zero value means tasks.DefaultMaxSave.
 	MaxSave int64 `yaml:"max_save"`
 	// TLS has the trusted certificates and the client certificate for https calls.
 	TLS TLS `yaml:"tls"`
@@ -79,7 +79,8 @@ func (d *decoder) checkHTTP(h HTTP) {
 	d.checkTLS("http.tls")
 }
 
-// checkSecret reports a malformed pattern: neither env:NAME nor file: with an absolute, clean path.
+// checkSecret reports a pattern that is neither env:NAME nor file:PATH with an absolute, clean
+// path.
 func (d *decoder) checkSecret(at, pattern string) {
 	kind, name, _ := strings.Cut(pattern, ":")
 	_, malformed := path.Match(name, "")
@@ -105,7 +106,7 @@ func (d *decoder) checkCrawl(c tasks.CrawlHandler) {
 // Proxy is the proxy of calls. The zero value is none.
 type Proxy struct {
 	URL *url.URL
-	// Environment means HTTP_PROXY, HTTPS_PROXY and NO_PROXY.
+	// Environment means that the variables HTTP_PROXY, HTTPS_PROXY and NO_PROXY choose the proxy.
 	Environment bool
 }
 
@@ -137,13 +138,13 @@ func (p Proxy) choose() func(*http.Request) (*url.URL, error) {
 	return nil
 }
 
-// TLS is for calls over https, and for Redis over TLS.
+// TLS has the certificates for calls over https, or for Redis over TLS.
 type TLS struct {
 	// CA is a PEM file with certificates to trust in addition to the system's.
 	CA string `yaml:"ca"`
-	// Cert is a PEM file with the certificate to send.
+	// Cert is a PEM file with the client certificate that is sent to servers.
 	Cert string `yaml:"cert"`
-	// Key is a PEM file with the certificate's key.
+	// Key is a PEM file with the private key of the client certificate.
 	Key string `yaml:"key"`
 }
 

@@ -51,13 +51,13 @@ func (c Commands) Handler() *tasks.ExecHandler {
 	return h
 }
 
-// args returns the program and its arguments for a task. It rejects an argument that begins with a
-// hyphen because of a payload value, because the program would read that argument as an option.
-// After an argument -- it accepts such arguments.
+// args returns the program and its arguments for a task. It rejects an argument whose first part is
+// an expression with a value that begins with a hyphen: the program would read the argument as an
+// option. After an argument -- of the config it accepts such arguments.
 func (c Command) args(ctx context.Context, task *asynq.Task) ([]string, error) {
 	job := JobOf(ctx, task)
 	var args []string
-	optionsEnded := false // by an argument --
+	optionsEnded := false // whether there was an argument -- of the config
 	for _, a := range c.Run {
 		text, err := a.Text(job)
 		if err != nil {

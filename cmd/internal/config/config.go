@@ -59,7 +59,7 @@ type Config struct {
 	HTTP HTTP `yaml:"http"`
 	// Page has the authentication and the permissions of the live page.
 	Page Page `yaml:"page"`
-	// Crawl has the settings of crawls, such as their name and the pages to save.
+	// Crawl has the settings of crawls, such as the crawler's name and the folder for pages.
 	Crawl tasks.CrawlHandler `yaml:"crawl"`
 	// Commands are the commands that exec jobs may run.
 	Commands Commands `yaml:"commands"`
@@ -67,15 +67,15 @@ type Config struct {
 	Schedules Schedules `yaml:"schedules"`
 	// Sharded are the sharded queues with their limits.
 	Sharded shard.Queues
-	// Sections are the texts of the file's fields, by name.
+	// Sections are the texts of the file's top-level fields, by name.
 	Sections map[string]string
 	// MachineErrors are errors about folders, files and secrets that are missing on this machine.
 	// Commands that run jobs fail with them. Commands that only enqueue jobs ignore them.
 	MachineErrors Errors
 	// Missing means that there is no file.
 	Missing bool
-	// DefaultReason says why Load returned the Default: the file is missing or empty. Commands
-	// print it, because no job is limited.
+	// DefaultReason says why this is the Default: the file is missing or empty. Commands print it,
+	// because no job is limited. It is empty if the file has fields.
 	DefaultReason string
 }
 
@@ -115,8 +115,8 @@ func Load(path string) (*Config, error) {
 	return c, err
 }
 
-// Parse reads the content of a config file. An error is of type Errors and shows the name of the
-// file.
+// Parse reads the content of a config file. name is the file's name in errors, which are of type
+// Errors.
 func Parse(name string, data []byte) (*Config, error) {
 	d := newDecoder(name)
 	data = bytes.TrimPrefix(data, []byte("\ufeff")) // Windows editors write it
@@ -148,7 +148,7 @@ func Parse(name string, data []byte) (*Config, error) {
 	return &doc.Config, nil
 }
 
-// NeedsRestart returns the fields that differ and that a running worker cannot change.
+// NeedsRestart returns the top-level fields that differ in next and need a restart of the worker.
 func (c *Config) NeedsRestart(next *Config) (fields []string) {
 	all := map[string]string{}
 	maps.Copy(all, c.Sections)
@@ -177,7 +177,7 @@ func RuleIn(current func() *Config) func(context.Context, *asynq.Task) (schedule
 	return func(ctx context.Context, task *asynq.Task) (scheduler.Rule, error) {
 		rule, err := current().Tasks.Rule(JobOf(ctx, task))
 		if err != nil {
-			err = fmt.Errorf("%w: %w", err, asynq.SkipRetry) // the payload does not change
+			err = fmt.Errorf("%w: %w", err, asynq.SkipRetry) // a retry has the same payload
 		}
 		return rule, err
 	}
@@ -202,7 +202,8 @@ func (c *Config) Inspect(rdb redis.UniversalClient) *inspect.Queues {
 	q.Sharded = c.Sharded
 	q.Rules = inspect.Rules{ServedQueues: c.ServedQueues(), Limits: c.Limits, RuleFor: func(_ context.Context, job throttle.JobID, task *asynq.Task) (stats.Requirements, bool) {
 		rule, _ := c.Tasks.Rule(&expression.Job{Type: task.Type(), Queue: c.Sharded.QueueOf(job.Queue), ID: job.ID, Payload: task.Payload()})
-		// It is zero if an expression fails, because a worker will archive the job.
+		// If an expression fails, the rule is zero: the job needs no permits, and a worker archives
+		// it.
 		return stats.Requirements{Needs: rule.Needs, FairnessKey: rule.FairnessKey, FairnessWeight: rule.FairnessWeight}, true
 	}}
 	return q

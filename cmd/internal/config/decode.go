@@ -30,7 +30,7 @@ type decoder struct {
 	file  string
 	at    map[string]*token.Position // by path
 	bad   map[string]bool            // paths that could not be decoded
-	meant map[string]bool            // paths of fields that unknown fields probably meant; they are not reported as missing
+	meant map[string]bool            // likely paths of misspelled fields, which are not reported as missing
 	errs  Errors
 
 	sections    map[string]string // see Config.Sections
@@ -66,8 +66,8 @@ func (d *decoder) decode(data []byte, to any) {
 	}
 }
 
-// splitTexts reports texts with a colon inside, such as [env:NAME]. They are one text in YAML, but
-// the lexer splits them between brackets.
+// splitTexts reports texts with a colon inside brackets, such as [env:NAME]. env:NAME is one text
+// in YAML, but the lexer splits it. found means that there is such a text.
 func (d *decoder) splitTexts(tokens token.Tokens) (found bool) {
 	plain := func(t *token.Token) bool {
 		return t.Type == token.StringType || t.CharacterType == token.CharacterTypeMiscellaneous && t.Indicator == token.NotIndicator
@@ -82,8 +82,8 @@ func (d *decoder) splitTexts(tokens token.Tokens) (found bool) {
 	return found
 }
 
-// errorf adds an error about a path, at its position or that of the nearest parent. A path that
-// could not be decoded has an error already and gets no other.
+// errorf adds an error about a path, at the position of the path or of its nearest parent in the
+// file. It adds nothing if the path is broken, because such a path has an error already.
 func (d *decoder) errorf(path, format string, args ...any) {
 	if d.broken(path) {
 		return
@@ -108,21 +108,21 @@ func (d *decoder) fail(node ast.Node, path, format string, args ...any) {
 	d.errorAt(start(node), path, format, args...)
 }
 
-// want adds an error about a value in the file, unless ok.
+// want adds an error about a value, unless ok is true or the file does not have the path.
 func (d *decoder) want(ok bool, path, format string, args ...any) {
 	if !ok && d.has(path) {
 		d.errorf(path, format, args...)
 	}
 }
 
-// machine adds an error about a value in the file to Config.MachineErrors, unless ok.
+// machine is like want, but adds the error to Config.MachineErrors.
 func (d *decoder) machine(ok bool, path, format string, args ...any) {
 	before := len(d.errs)
 	d.want(ok, path, format, args...)
 	d.machineErrs, d.errs = append(d.machineErrs, d.errs[before:]...), d.errs[:before]
 }
 
-// wantFolder reports a missing folder.
+// wantFolder reports a folder that does not exist. It accepts an empty name.
 func (d *decoder) wantFolder(path, folder string) {
 	info, err := os.Stat(folder)
 	d.machine(folder == "" || err == nil && info.IsDir(), path, "%q: want a folder that exists", folder)
@@ -130,7 +130,8 @@ func (d *decoder) wantFolder(path, folder string) {
 
 func (d *decoder) has(path string) bool { return d.at[path] != nil }
 
-// broken reports whether a path or a parent could not be decoded.
+// broken reports whether a path or a parent could not be decoded, or is the likely path of a
+// misspelled field.
 func (d *decoder) broken(path string) bool {
 	for ; path != ""; path = parent(path) {
 		if d.bad[path] || d.meant[path] && !d.has(path) {
@@ -181,7 +182,7 @@ func (d *decoder) value(path string, node ast.Node, to reflect.Value) {
 	}
 }
 
-// removed has fields of earlier versions, and what to use instead.
+// removed says what to use instead of fields of earlier versions, by Type.field.
 var removed = map[string]string{
 	"CrawlHandler.dir": "crawls write no WARC files any more; save_dir is the folder for the bodies of pages",
 	"Page.password":    "want a token, or a proxy that signs users in",
@@ -216,7 +217,7 @@ func (d *decoder) structure(path string, node ast.Node, to reflect.Value) {
 	})
 }
 
-// yamlFields returns the fields of a struct by their names in a file.
+// yamlFields returns the index of each field of a struct, by the field's name in a file.
 func yamlFields(of reflect.Type) map[string][]int {
 	fields := map[string][]int{}
 	for _, field := range reflect.VisibleFields(of) {
@@ -227,8 +228,8 @@ func yamlFields(of reflect.Type) map[string][]int {
 	return fields
 }
 
-// shortField returns the name of the field with the tag short, or empty. In a file its value can be
-// written in place of the whole mapping.
+// shortField returns the name of the field with the tag short, or "" if there is none. In a file,
+// the value of this field can be written in place of the whole mapping.
 func shortField(of reflect.Type) string {
 	for _, field := range reflect.VisibleFields(of) {
 		if _, ok := field.Tag.Lookup("short"); ok {
@@ -339,7 +340,8 @@ func (d *decoder) scalar(path string, node ast.Node, to any) {
 	d.fail(node, path, "want %s, not %s", want, describe(node))
 }
 
-// text decodes a node by the UnmarshalText of its type. A number is text there, as in cost: 3.
+// text decodes a node by the UnmarshalText of its type. It passes numbers and booleans as text,
+// too, such as 3 of cost: 3.
 func (d *decoder) text(path string, node ast.Node, to encoding.TextUnmarshaler) {
 	if !isScalar(node) {
 		d.fail(node, path, "want text, not %s", describe(node))
@@ -355,7 +357,7 @@ func (d *decoder) text(path string, node ast.Node, to encoding.TextUnmarshaler) 
 	}
 }
 
-// any decodes a payload into the types that encoding/json uses.
+// any decodes a node of a payload into a map[string]any, a []any or a scalar, which JSON can have.
 func (d *decoder) any(path string, node ast.Node) any {
 	switch node.(type) {
 	case ast.MapNode:
@@ -448,8 +450,8 @@ func (d *decoder) checkMaxRetry(path string, n *int) {
 	}
 }
 
-// checkSeconds reports times that asynq cannot store. asynq stores whole seconds, and takes 0 as
-// its default.
+// checkSeconds reports times that asynq cannot store. asynq stores whole seconds, and 0 means its
+// default.
 func (d *decoder) checkSeconds(path string, value time.Duration) {
 	d.want(value >= time.Second && value%time.Second == 0, path, "%s: want whole seconds, at least 1s", duration.Exact(value))
 }

@@ -39,7 +39,7 @@ func (e Errors) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// joined returns the errors of type E that err joins.
+// joined returns all errors of type E in err, which can be the result of errors.Join.
 func joined[E error](err error) (all []E) {
 	if several, ok := err.(interface{ Unwrap() []error }); ok {
 		for _, each := range several.Unwrap() {
@@ -51,8 +51,8 @@ func joined[E error](err error) (all []E) {
 	return all
 }
 
-// didYouMean returns the known name closest to an unknown name, or empty, and the text to append to
-// the error.
+// didYouMean returns which of the known names an unknown name probably meant, or "". hint is the
+// end of the error about the unknown name.
 func didYouMean(name string, names []string) (meant, hint string) {
 	least := 1 + len(name)/3
 	for _, candidate := range names {
@@ -107,7 +107,8 @@ func place(value ast.Node, key *token.Position) *token.Position {
 	return key
 }
 
-// start is the first position of a node. The token of a mapping is its first colon.
+// start returns the position of a node's first character. The node of a block mapping has the first
+// colon as its token, so start uses the first key.
 func start(node ast.Node) *token.Position {
 	if mapping, ok := node.(*ast.MappingNode); ok && !mapping.IsFlowStyle && len(mapping.Values) > 0 {
 		return mapping.Values[0].Key.GetToken().Position

@@ -11,18 +11,18 @@ func (d *decoder) limits(from map[string]throttle.Limit) []throttle.Limit {
 	var limits []throttle.Limit
 	for _, name := range slices.Sorted(maps.Keys(from)) {
 		l, path := from[name], join("limits", name)
-		if l.Kind == "" && d.at[path+".rate"] == d.at[path] { // the rate alone
+		if l.Kind == "" && d.at[path+".rate"] == d.at[path] { // the file has a rate in place of the mapping
 			l.Kind = throttle.SlidingLog
 		}
 		l.Name = name
-		maps.DeleteFunc(l.Overrides, func(_ string, o throttle.Override) bool { return o == throttle.Override{} }) // not decoded
+		maps.DeleteFunc(l.Overrides, func(_ string, o throttle.Override) bool { return o == throttle.Override{} }) // it could not be decoded
 		d.checkLimit(path, l)
 		limits = append(limits, l)
 	}
 	return limits
 }
 
-// normalizeOverrides normalizes the keys of overrides as the jobs that use the limits do.
+// normalizeOverrides normalizes the keys of overrides in the same way as the keys of jobs.
 func (d *decoder) normalizeOverrides(limits []throttle.Limit, tasks Tasks) {
 	for i, l := range limits {
 		overrides, original := map[string]throttle.Override{}, map[string]string{}

@@ -24,8 +24,8 @@ type Page struct {
 	// ReadOnly disables all actions that change something.
 	ReadOnly bool `yaml:"read_only"`
 	// Redact are further names of payload fields and headers whose values are secrets. The values
-	// are hidden, and no redirect takes such a header to another host. In a name * stands for any
-	// text.
+	// are hidden, and such a header is not sent to another host after a redirect. In a name, *
+	// stands for any text.
 	Redact []string `yaml:"redact"`
 }
 
@@ -42,7 +42,7 @@ func (s *Secret) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// Validate reports a secret that can be guessed, without showing it.
+// Validate reports a secret of less than 8 characters, without showing it. No secret is valid, too.
 func (s Secret) Validate() error {
 	if s != "" && utf8.RuneCountInString(string(s)) < 8 {
 		return errors.New("want at least 8 characters")
@@ -63,7 +63,8 @@ func (d *decoder) checkPage(p *Page) {
 	}
 }
 
-// ListenAddress adds this machine's address to a port alone. An empty text stays empty.
+// ListenAddress adds localhost's IP address to a port without a host, such as :9090. An empty text
+// stays empty.
 func ListenAddress(text string) (string, error) {
 	if text == "" {
 		return "", nil

@@ -17,16 +17,16 @@ import (
 
 // Queue is a queue that a worker serves.
 type Queue struct {
-	// Weight is the queue's part of the worker. A queue of weight 6 is served six times as often as
-	// a queue of weight 1, also at limits that both need. It is at most 10000. It can replace the
-	// mapping if it is alone. The zero value means `1`.
+	// Weight is how often the queue is served compared with others, at most 10000. A queue of
+	// weight 6 is served six times as often as a queue of weight 1, also at limits that both need.
+	// The weight can be written in place of the mapping. The zero value means `1`.
 	Weight int `yaml:"weight" short:""`
 	// Shards is the number of shards of a queue that is too busy for one core of Redis. Each shard
 	// is an asynq queue with limits of its own, such as `crawl.7`, and a Redis Cluster can keep
 	// each on another node. The zero value means none.
 	Shards int `yaml:"shards"`
-	// ShardBy is the shard key. All jobs of a key are in one shard. Limits that count by this key
-	// are exact. The zero value means the job's ID.
+	// ShardBy is the shard key. All jobs with the same shard key are in the same shard. Limits that
+	// count by the shard key are exact. The zero value means the job's ID.
 	ShardBy expression.Key `yaml:"shard_by"`
 	// Divide are all other limits that the jobs of the queue need. Each shard has an equal part of
 	// such a limit's rate and capacity. Jobs of other queues cannot use these limits.
@@ -36,7 +36,7 @@ type Queue struct {
 // Queues are the queues of a worker, by name.
 type Queues map[string]Queue
 
-// Weights returns the queues as asynq configures them.
+// Weights returns the weight of each queue, by name, as asynq.Config takes them.
 func (q Queues) Weights() map[string]int {
 	weights := map[string]int{}
 	for name, queue := range q {
@@ -62,9 +62,9 @@ func (d *decoder) checkQueues(queues Queues) {
 	}
 }
 
-// checkShards finds the limits of sharded queues: those that tasks use with the shard key, and
-// those to divide. It reports a limit that would count in two places, and a task that needs limits
-// of two places.
+// checkShards sets c.Sharded: the sharded queues, each with the limits that tasks use with its
+// shard key and the limits to divide. It reports a limit of two queues, a task that needs limits of
+// two queues, and a task that uses another key for a limit by shard key.
 func (d *decoder) checkShards(c *Config) {
 	var homes []shard.Queue
 	for _, name := range slices.Sorted(maps.Keys(c.Queues)) {
@@ -116,7 +116,7 @@ func (d *decoder) checkShards(c *Config) {
 }
 
 // checkDivided reports a limit that cannot be divided among the shards of a queue. It returns
-// whether there is such a limit.
+// whether the config has a limit of that name.
 func (d *decoder) checkDivided(at, name string, home shard.Queue, c *Config) bool {
 	i := slices.IndexFunc(c.Limits, func(l throttle.Limit) bool { return l.Name == name })
 	if i < 0 {
@@ -145,7 +145,7 @@ func namesOf(limits []throttle.Limit) (names []string) {
 	return names
 }
 
-// Shards returns the sharded queues for servers and clients.
+// Shards returns the sharded queues as package scheduler takes them, sorted by name.
 func (c *Config) Shards() (all []scheduler.Shards) {
 	for _, name := range slices.Sorted(maps.Keys(c.Sharded)) {
 		home, by := c.Sharded[name], c.Queues[name].ShardBy
@@ -160,8 +160,8 @@ func (c *Config) Shards() (all []scheduler.Shards) {
 	return all
 }
 
-// ShardOf returns the shard to which a job would be enqueued. It is zero for a queue without
-// shards.
+// ShardOf returns the shard to which a job with this ID would be enqueued. The zero Shard means
+// that the queue has no shards.
 func (c *Config) ShardOf(queue, id string, task *asynq.Task) (shard.Shard, error) {
 	for _, s := range c.Shards() {
 		if s.Queue != queue {
@@ -179,8 +179,8 @@ func (c *Config) ShardOf(queue, id string, task *asynq.Task) (shard.Shard, error
 	return shard.Shard{}, nil
 }
 
-// NewClient returns the client that all producers of this config use, because it knows in which
-// shard a job belongs.
+// NewClient returns a client that finds the shard of each job. All producers with this config must
+// use such a client.
 func (c *Config) NewClient(rdb redis.UniversalClient) *scheduler.Client {
 	return scheduler.NewClient(rdb, c.Shards()...)
 }

@@ -30,10 +30,10 @@ import (
 type Redis struct {
 	beside  string // the folder of the config file; the folder of the embedded Redis is in it
 	options any    // *redis.Options, *redis.FailoverOptions or *redis.ClusterOptions
-	user    string // who sends the commands
+	user    string // the user that sends the commands; empty means the user default
 	tls     TLS
-	byTLS   bool
-	shown   string
+	byTLS   bool   // whether the URL is for TLS
+	shown   string // the URL without user, password and options
 }
 
 const redisForms = "redis://HOST:PORT/DB, rediss://… (TLS), unix:///PATH?db=N, " +
@@ -145,7 +145,7 @@ func reason(err error) error {
 }
 
 // Defaults of the URL's options. Commands are repeated for some seconds, because asynq runs a
-// finished job again if the acknowledgement fails.
+// finished job again if the command that acknowledges it fails.
 const (
 	maxRetries      = 10
 	maxRetryBackoff = time.Second
@@ -171,8 +171,9 @@ func (r *Redis) UseTLS(t TLS) error {
 	return nil
 }
 
-// client returns a client of r, which must not be zero. It connects with its first command. Without
-// retries it tries each command once. An error is about the TLS files, and begins with redis_tls.
+// client returns a client of r, which must not be zero. The client connects with its first command.
+// If retries is false, the client sends each command once. An error is about the TLS files, and
+// begins with redis_tls.
 func (r Redis) client(retries bool) (rdb redis.UniversalClient, err error) {
 	own, err := r.tls.Config()
 	if err != nil {
@@ -193,8 +194,8 @@ func (r Redis) client(retries bool) (rdb redis.UniversalClient, err error) {
 		}
 	}
 	// go-redis's notifications about maintenance look up names, so they are off. With several
-	// servers, ServerName stays empty, so that each is verified by its own name and not by that of
-	// the first.
+	// servers, ServerName stays empty, so that the certificate of each server must have that
+	// server's own name.
 	off := &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	switch o := r.options.(type) {
 	case *redis.FailoverOptions: // has no such notifications
@@ -208,7 +209,7 @@ func (r Redis) client(retries bool) (rdb redis.UniversalClient, err error) {
 		if !retries {
 			o.MaxRedirects = -1
 		}
-		o.ClusterStateReloadInterval = 5 * time.Second // after a master's death it is how long producers may fail
+		o.ClusterStateReloadInterval = 5 * time.Second // producers may fail for so long after a master's death
 		rdb = redis.NewClusterClient(o)
 	case *redis.Options:
 		o = new(*o)
@@ -232,12 +233,12 @@ func (r *Redis) UnmarshalText(text []byte) (err error) {
 	return err
 }
 
-// reachTimeout is the time for which Reach waits for a reply.
+// reachTimeout is how long Reach waits for a reply.
 var reachTimeout = 3 * time.Second
 
 const (
-	refusedTimeout = time.Second // how long Reach waits if the connection is refused
-	pause          = 50 * time.Millisecond
+	refusedTimeout = time.Second           // how long Reach waits if the connection is refused
+	pause          = 50 * time.Millisecond // between two pings of Reach
 )
 
 // ErrNoRedis means that no Redis is configured, and that the embedded Redis has no data.
@@ -254,8 +255,8 @@ func folder(config string) string {
 // Folder returns the folder of the embedded Redis.
 func (r Redis) Folder() string { return filepath.Join(r.beside, embedded.FolderName) }
 
-// Create is Connect for commands that add or run jobs. It creates the folder of the embedded Redis
-// if there is none. say is called with messages about that Redis.
+// Create is Connect for commands that add or run jobs. If r is zero, Create also creates the folder
+// of the embedded Redis if that is missing, and calls say with messages about this Redis.
 func (r Redis) Create(ctx context.Context, say func(line string)) (rdb redis.UniversalClient, end func() error, err error) {
 	if !r.IsZero() {
 		return r.Connect(ctx)
@@ -272,7 +273,8 @@ func (r Redis) Create(ctx context.Context, say func(line string)) (rdb redis.Uni
 }
 
 // Connect returns a client of r, or of the embedded Redis if r is zero, after Redis has answered.
-// The caller must call end, which also stops an embedded Redis of this process.
+// The caller must call end. It closes the client, and stops the embedded Redis if this process runs
+// it. The error wraps ErrNoRedis if the embedded Redis has no folder.
 func (r Redis) Connect(ctx context.Context) (rdb redis.UniversalClient, end func() error, err error) {
 	if r.IsZero() {
 		if _, err := os.Stat(r.Folder()); errors.Is(err, fs.ErrNotExist) {
@@ -289,7 +291,7 @@ func (r Redis) Connect(ctx context.Context) (rdb redis.UniversalClient, end func
 	return rdb, rdb.Close, nil
 }
 
-// Client returns a client of r, which must not be zero. It connects with its first command.
+// Client returns a client of r, which must not be zero. The client connects with its first command.
 func (r Redis) Client() (redis.UniversalClient, error) { return r.client(true) }
 
 // Reach waits some seconds for an answer of r, which must not be zero. The error says in one line
@@ -323,8 +325,8 @@ type SignInError struct{ error }
 // Unwrap returns the error with its cause.
 func (e *SignInError) Unwrap() error { return e.error }
 
-// ping waits until Redis answers. The client must not retry: its error would be a timeout, which
-// hides the cause.
+// ping waits until Redis answers, or returns the latest error. rdb must not retry commands, because
+// the error would then be a timeout, which hides the cause.
 func ping(ctx context.Context, rdb redis.UniversalClient) (err error) {
 	start := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, reachTimeout)
@@ -352,7 +354,7 @@ func MayPass(err error) bool {
 	return t == redishealth.TooManyClients || t != redishealth.None && t.IsTemporary() && !untrusted
 }
 
-// go-redis also returns the errors that it would log to standard error.
+// The log of go-redis is off, because go-redis also returns the errors that it logs.
 func init() { logging.Disable() }
 
 // explainer is a hook of a Redis client that explains errors for people, as [script.Explain] does.

@@ -18,8 +18,8 @@ type Retry struct {
 	Errors []ErrorClass `yaml:"errors"`
 }
 
-// ErrorClass is the Backoff for errors of a class, for errors whose text matches, or for errors
-// for which both hold. It inherits what it leaves out.
+// ErrorClass is the Backoff for errors of a Class, for errors whose text matches Match, or, if both
+// are set, for errors for which both hold. A field that is left out has the value of Retry.
 type ErrorClass struct {
 	// Class is the kind of error: 3xx, 4xx or 5xx for the status of an answer, network, exit or
 	// exit:N for the exit code of a command, or killed. The zero value means any.
@@ -36,13 +36,13 @@ func (r Retry) Policy() *scheduler.RetryPolicy {
 	return policy
 }
 
-// errorClasses are the results of tasks.Class. exitClass matches the class of one exit code.
+// errorClasses are the values of Class. exitClass matches exit:N, which is a value, too.
 var (
 	errorClasses = []string{tasks.Class3xx, tasks.Class4xx, tasks.Class5xx, tasks.ClassExit, tasks.ClassKilled, tasks.ClassNetwork}
 	exitClass    = regexp.MustCompile(`^exit:(?:[1-9]|[1-9]\d|1\d\d|2[0-4]\d|25[0-5])$`)
 )
 
-// checkRetry fills in what the error classes inherit, and reports errors.
+// checkRetry fills in the fields that error classes leave out, and reports errors.
 func (d *decoder) checkRetry(path string, r Retry) {
 	r.Base, r.Cap = cmp.Or(r.Base, time.Second), cmp.Or(r.Cap, time.Hour)
 	d.checkBackoff(path, r.Backoff)
@@ -73,8 +73,8 @@ func (d *decoder) checkRetry(path string, r Retry) {
 	}
 }
 
-// checkBackoff reports invalid waits. It skips inherited values, because their errors are reported
-// at the fields from which they come.
+// checkBackoff reports invalid waits. It skips values that an error class takes from Retry, because
+// their errors are reported there.
 func (d *decoder) checkBackoff(path string, b scheduler.Backoff) {
 	base, limit := path+".base", path+".cap"
 	switch {

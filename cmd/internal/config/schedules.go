@@ -27,7 +27,7 @@ type Schedule struct {
 	// Retention is the time for which the finished job is kept, at least five minutes. The zero
 	// value means the task's.
 	Retention time.Duration `yaml:"retention"`
-	// Template is the job's payload. Its texts may have ${…} with expressions over tick.
+	// Template is the job's payload. Its texts may have ${…} with expressions that use tick.
 	Template any `yaml:"payload"`
 }
 
@@ -112,8 +112,8 @@ func (d *decoder) checkEntry(path string, e cron.Entry) {
 	}
 }
 
-// checkPayload evaluates the payload at the first tick after the year 2000 began. It reports the
-// error of an expression, or of the task's own check of the payload.
+// checkPayload evaluates the payload for an example: the first tick in the year 2000 or later. It
+// reports the error of an expression, or of the task type's check of payloads.
 func (d *decoder) checkPayload(path string, s Schedule, name string) {
 	if d.broken(path) || !d.clean(path) {
 		return

@@ -18,8 +18,8 @@ import (
 
 // Task has the limits and the other settings of the jobs of one type.
 type Task struct {
-	// Limits are the limits whose permits a job needs before it runs. It takes all of them at once, or
-	// none and waits.
+	// Limits are the limits whose permits a job needs before it runs. The job takes all permits at
+	// once, or waits and takes none.
 	Limits []Need `yaml:"limits"`
 	// BlockOn429 are the limits whose keys are blocked when the upstream answers a job's call with
 	// 429. Nil means those with a key, or all if none has one.
@@ -30,10 +30,11 @@ type Task struct {
 	// MaxWait is the longest time that a job waits for its permits. The zero value means as long
 	// as it takes.
 	MaxWait time.Duration `yaml:"max_wait"`
-	// OnMaxWait is the action for a job that waited for that time, or until its own deadline. The
+	// OnMaxWait is the action for a job that waited for max_wait, or until its own deadline. The
 	// zero value means `archive`.
 	OnMaxWait scheduler.Action `yaml:"on_max_wait"`
-	// OnNoLimit is the action for a job whose limit has been deleted. The zero value means `archive`.
+	// OnNoLimit is the action for a job whose limit has been deleted. The zero value means
+	// `archive`.
 	OnNoLimit scheduler.Action `yaml:"on_no_limit"`
 	// Priority is a job's priority among jobs that wait for the same permits. The zero value means
 	// `normal`.
@@ -68,9 +69,11 @@ type Tasks map[string]Task
 
 // Need is the permits that a job takes of one limit.
 type Need struct {
-	// Limit is the name of the limit. Required. It can replace the mapping if it is alone.
+	// Limit is the name of the limit. Required. It can be written in place of
+	// the mapping.
 	Limit string `yaml:"limit" short:""`
-	// Key is the key under which the limit counts the job. The zero value means one count for all jobs.
+	// Key is the key under which the limit counts the job. The zero value means one count for all
+	// jobs.
 	Key expression.Key `yaml:"key"`
 	// Cost is the number of permits that the job takes. The zero value means `1`.
 	Cost expression.Cost `yaml:"cost"`
@@ -78,15 +81,15 @@ type Need struct {
 	Settle expression.Settle `yaml:"settle"`
 }
 
-// Unkept reports whether the responses of a type's jobs are lost when the jobs are done: it is
-// http:request without retention and then.
+// Unkept reports whether the responses of a type's jobs are lost when the jobs are done. This is so
+// for http:request if the task has neither retention nor then.
 func (t Tasks) Unkept(typename string) bool {
 	task := t[typename]
 	return typename == tasks.TypeHTTPRequest && task.Retention == 0 && len(task.Then) == 0
 }
 
-// KeysOf returns the key expressions by which tasks use a limit. A use without a key has an empty
-// one.
+// KeysOf returns the key expression of each use of a limit by a task, in no order. It is empty for
+// a use without a key.
 func (t Tasks) KeysOf(limit string) (keys []string) {
 	for _, n := range t.needsOf(limit) {
 		keys = append(keys, n.Key.String())
@@ -106,8 +109,8 @@ func (t Tasks) needsOf(limit string) (needs []Need) {
 	return needs
 }
 
-// Key normalizes a key of a limit as the jobs that use the limit do, if all of them do it in the
-// same way.
+// Key normalizes a key of a limit as the tasks that use the limit do. If these tasks normalize the
+// key in different ways, Key returns it unchanged.
 func (t Tasks) Key(limit, key string) (string, error) {
 	normal := ""
 	for _, n := range t.needsOf(limit) {
@@ -124,6 +127,7 @@ func (t Tasks) Key(limit, key string) (string, error) {
 }
 
 // Costs returns the actual costs of a finished job, by limit, for limits with a settle expression.
+// It calls result only if there is such a limit, and otherwise returns nil.
 func (t Tasks) Costs(job *expression.Job, result func() ([]byte, error)) (costs map[string]int, err error) {
 	done := &expression.Done{Job: *job, MustBeJSON: true}
 	for _, n := range t[job.Type].Limits {
@@ -143,8 +147,8 @@ func (t Tasks) Costs(job *expression.Job, result func() ([]byte, error)) (costs 
 	return costs, nil
 }
 
-// Rule returns what a job needs before it runs, or the zero Rule if its type is not in the config. The
-// error is that of an expression that fails on the payload. Retries do not help.
+// Rule returns what a job needs before it runs, or the zero Rule if its type is not in the config.
+// An error means that an expression fails on the payload, as it would on each retry.
 func (t Tasks) Rule(job *expression.Job) (scheduler.Rule, error) {
 	task, ok := t[job.Type]
 	if !ok {
@@ -225,7 +229,8 @@ type RetryAfterScope string
 // The values of Task.RetryAfterScope. Limits that BlockOn429 names are in both scopes.
 const (
 	// ScopeHost are the limits whose key is the called host, as host(payload.url) is: a response
-	// says nothing about other hosts. Other limits are blocked as after a 429 without a time.
+	// says nothing about other hosts. A job with such a limit blocks no other limit. The limits of
+	// any other job are blocked as after a 429 without a time.
 	ScopeHost RetryAfterScope = "host"
 	// ScopeAll are all limits that a 429 blocks.
 	ScopeAll RetryAfterScope = "all"
@@ -240,8 +245,9 @@ func (s *RetryAfterScope) UnmarshalText(text []byte) error {
 	return fmt.Errorf("%q: want host or all", text)
 }
 
-// blocks returns the limits that a 429 blocks. Nil means the limits with a key, or all limits if none
-// has one, but none until a time that the upstream names.
+// blocks returns the limits that a 429 blocks, until the time that the upstream names. Nil means
+// the limits with a key, or all limits if none has a key; the time that the upstream names does not
+// count.
 func (t Task) blocks() []string {
 	if t.BlockOn429 != nil {
 		return t.BlockOn429

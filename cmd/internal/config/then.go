@@ -27,7 +27,7 @@ type Then struct {
 }
 
 // Next returns the payload of the next job, or ok = false if the condition does not hold. It
-// returns an error if an expression fails or the payload is invalid. Retries do not help.
+// returns an error if an expression fails or the payload is invalid. A retry would fail as well.
 func (t Then) Next(done *expression.Done) (payload []byte, ok bool, err error) {
 	if ok, err = t.When.Of(done); err != nil || !ok {
 		return nil, false, err
@@ -71,7 +71,7 @@ func refers(typename, field string) bool {
 
 // fill evaluates the templates of a payload and returns it as JSON. An expression must not result
 // in a reference to a secret, because its input comes from others, such as a server that answered.
-// So the result may have no more references (own) than the templates.
+// So the result may have no more references than the templates have; own is the difference.
 func fill(typename string, payload any, from expression.Source) ([]byte, error) {
 	own := 0
 	filled, err := eachLeaf("", "", payload, func(_, field string, leaf any) (any, error) {
@@ -105,8 +105,8 @@ func fill(typename string, payload any, from expression.Source) ([]byte, error) 
 	return json.Marshal(filled)
 }
 
-// eachLeaf replaces each leaf of a payload by the result of a function of its path, its top-level
-// field and the leaf. It stops at the first error.
+// eachLeaf returns a copy of a payload in which replace has replaced each leaf. replace gets the
+// leaf's path, its top-level field in the payload, and the leaf. eachLeaf stops at the first error.
 func eachLeaf(path, field string, value any, replace func(path, field string, leaf any) (any, error)) (_ any, err error) {
 	switch v := value.(type) {
 	case map[string]any:
@@ -129,8 +129,8 @@ func eachLeaf(path, field string, value any, replace func(path, field string, le
 	return replace(path, field, value)
 }
 
-// compile replaces each text of a payload by its template. It reports a reference to a secret that
-// has an expression in it, because it would be sent as text.
+// compile replaces each text of a payload by its template. It reports a reference to a secret with
+// an expression inside, because the worker would send the reference itself.
 func (d *decoder) compile(path, typename string, payload any, vars []string) any {
 	made, _ := eachLeaf(path, "", payload, func(path, field string, leaf any) (any, error) {
 		text, ok := leaf.(string)

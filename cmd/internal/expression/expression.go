@@ -1,9 +1,10 @@
 // Package expression evaluates the expressions of headgate.yaml: the key, cost and priority of a
 // job, and the ${…} parts of payloads. The language is github.com/expr-lang/expr.
 //
-// A job's expression can use payload, the decoded JSON, and task.type, task.queue and task.id. A
-// schedule's can use tick, the time.Time of the tick in the schedule's zone. Both have host(url) and
-// the functions of expr, except now, because results must be repeatable, and except loops.
+// An expression of a job can use payload, the decoded JSON, and task.type, task.queue and task.id;
+// if the job is finished, also result. An expression of a schedule can use tick, the time.Time of
+// the tick in the schedule's zone. All can use host(url) and the functions of expr, except now,
+// because results must be repeatable, and except what could be slow, such as loops.
 package expression
 
 import (
@@ -33,7 +34,8 @@ type program struct {
 	wrong  error           // the first construct that Visit has rejected
 }
 
-// compile returns errors of one line.
+// compile compiles an expression that may use the variables vars. what names the kind of expression
+// in errors, which have one line.
 func compile(what, text string, vars []string) (*program, error) {
 	p := &program{what: what, text: strings.TrimSpace(text), vars: vars, names: map[string]bool{}}
 	if p.text == "" {
@@ -93,8 +95,8 @@ func (p *program) NormalizeKey(key string) (string, error) {
 // constant reports whether the value is the same for every job.
 func (p *program) constant() bool { return len(p.names) == 0 }
 
-// evaluate returns the value of a program, converted by convert. A missing field is nil, without an
-// error. A constant program needs no source.
+// evaluate returns the value of a program, converted by convert. The value of a missing field is
+// nil. from may be nil if the program is constant.
 func evaluate[T any](p *program, from Source, convert func(any) (T, error)) (T, error) {
 	var env map[string]any
 	var err error
@@ -115,14 +117,14 @@ func evaluate[T any](p *program, from Source, convert func(any) (T, error)) (T, 
 	return converted, nil
 }
 
-// maxReason bounds an error in bytes, because it can contain a value.
+// maxReason is the maximum length of an error of expr in bytes. The error can contain a value.
 const maxReason = 300
 
 // noField matches expr's error about a field of a value that has no fields.
 var noField = regexp.MustCompile(`^cannot fetch (\S+) from (\S+)`)
 
-// wrap adds the expression to an error. It puts expr's errors into plain words, without their picture of
-// the source, and adds the position to an error of syntax.
+// wrap adds the expression to an error. It puts expr's errors into plain words, without their lines
+// that show the source, and adds the position to a syntax error.
 func (p *program) wrap(err error) error {
 	if shown, ok := errors.AsType[*file.Error](err); ok {
 		reason := strings.TrimSpace(strings.SplitN(shown.Message, "\n", 2)[0])
@@ -160,7 +162,8 @@ var multiplies = []string{"join", "repeat", "replace", "trim"}
 
 // Visit collects the variables, and rejects what could be slow: the author of a payload must not
 // control the time and memory of an expression. Without loops and ranges, and with literal
-// multipliers, both are proportional to the payload. The compiler calls Visit for each node.
+// arguments of multiplies, time and memory are proportional to the payload. The compiler calls
+// Visit for each node.
 func (p *program) Visit(node *ast.Node) {
 	var err error
 	switch n := (*node).(type) {

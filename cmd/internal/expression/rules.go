@@ -24,8 +24,8 @@ type kind[T any] interface {
 	convert(value any) (T, error)
 }
 
-// UnmarshalText compiles an expression. It evaluates an expression that has the same value for
-// every job.
+// UnmarshalText compiles an expression. If the value is the same for every job, UnmarshalText also
+// evaluates the expression, to return its error.
 func (e *Expression[T, K]) UnmarshalText(text []byte) (err error) {
 	var k K
 	name, vars, _ := k.properties()
@@ -45,7 +45,7 @@ func (e Expression[T, K]) Of(job Source) (T, error) {
 	return evaluate(e.program, job, k.convert)
 }
 
-// Constant returns the value if it is the same for every job.
+// Constant returns the value if it is the same for every job. Otherwise ok is false.
 func (e Expression[T, K]) Constant() (value T, ok bool) {
 	if e.program != nil && !e.constant() {
 		return value, false
@@ -93,7 +93,7 @@ func (costKind) convert(value any) (int, error) {
 
 // Settle is the actual cost of a finished job. The result of an http:request has the status and the
 // body of the response, so a number in a JSON body is fromJSON(result.body).usage.total_tokens. The
-// zero Settle keeps the cost.
+// zero Settle means that the job keeps its cost; the value 0 of the zero Settle must not be used.
 type Settle = Expression[int, settleKind]
 
 type settleKind struct{}
@@ -135,8 +135,8 @@ func (weightKind) convert(value any) (int, error) {
 	return integer(value, 1, fairqueue.MaxKeyWeight, fmt.Sprintf("from 1 to %d", fairqueue.MaxKeyWeight))
 }
 
-// When is a condition on a finished job, such as result.ok. A missing field is false. The zero When
-// is true.
+// When is a condition on a finished job, such as result.ok. It is false if the value is a missing
+// field or null. The zero When is true.
 type When = Expression[bool, whenKind]
 
 type whenKind struct{}
@@ -151,7 +151,7 @@ func (whenKind) convert(value any) (bool, error) {
 	return holds, nil
 }
 
-// maxExact is the number from which float64 does not represent all whole numbers.
+// maxExact bounds exact numbers: above it, float64 does not represent all whole numbers.
 const maxExact = 1 << 53
 
 var errNoField = errors.New("the field is missing or null")

@@ -18,7 +18,8 @@ import (
 
 // Source is the input of expressions: a *Job, a *Done or a Tick.
 type Source interface {
-	// values returns the variables. It decodes the payload only if names has it.
+	// values returns the values of the variables. names has the variables that the expression uses.
+	// Only if it has payload, or $env for all variables, the payload is decoded.
 	values(names map[string]bool) (map[string]any, error)
 }
 
@@ -31,7 +32,8 @@ var (
 	priorityVars = []string{"payload", "task", "high", "normal", "low"}
 )
 
-// zeros have the types of the variables for the compiler. payload and result are of any type.
+// zeros has a value of each variable's type, for the compiler. payload and result can be of any
+// type.
 var zeros = map[string]any{"task": taskNames{}, "tick": time.Time{}, "high": "", "normal": "", "low": ""}
 
 // Tick is a tick of a schedule, in its zone.
@@ -50,8 +52,8 @@ type Job struct {
 	ID      string
 	Payload []byte
 
-	env map[string]any // by variable
-	err error
+	env map[string]any // values by variable
+	err error          // why the payload could not be decoded
 }
 
 type taskNames struct {
@@ -78,10 +80,10 @@ type Done struct {
 	Job
 	// Result is what the handler wrote, JSON or other text.
 	Result []byte
-	// MustBeJSON makes a Result of other text an error.
+	// MustBeJSON makes it an error if Result is empty or not JSON.
 	MustBeJSON bool
 
-	notJSON error
+	notJSON error // why Result could not be decoded
 }
 
 func (d *Done) values(names map[string]bool) (map[string]any, error) {
@@ -117,7 +119,7 @@ func decode(what string, payload []byte) (any, error) {
 	return exact(value), nil
 }
 
-// exact replaces each json.Number by an int, a float64 or, if it is too large, a text.
+// exact replaces each json.Number by an int or a float64, or by a text if it is too large for both.
 func exact(value any) any {
 	switch v := value.(type) {
 	case map[string]any:
@@ -144,7 +146,7 @@ var hostFunction = expr.Function("host", func(args ...any) (any, error) {
 	return host(args[0])
 }, func(any) string { return "" })
 
-// jsonFunction is toJSON on one line. That of expr indents, so its result grows with the depth.
+// jsonFunction is toJSON on one line. The toJSON of expr indents, so deep values get very long.
 var jsonFunction = expr.Function("toJSON", func(args ...any) (any, error) {
 	text, err := json.Marshal(args[0])
 	return string(text), err

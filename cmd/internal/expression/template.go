@@ -77,7 +77,8 @@ func closing(text string) int {
 	return -1
 }
 
-// Of returns the value of the template: of any type for a single expression, otherwise text.
+// Of returns the value of the template. If the template is one expression and no text, the value
+// has the type of the expression. Otherwise it is text.
 func (t Template) Of(from Source) (any, error) {
 	if len(t.parts) == 1 && t.parts[0].expression != nil {
 		return evaluate(t.parts[0].expression, from, notNil)
@@ -108,7 +109,7 @@ func (t Template) Text(from Source) (string, error) {
 // String returns the template as written.
 func (t Template) String() string { return t.source }
 
-// Texts returns the text of each part, which is empty for an expression.
+// Texts returns the text of each part. The text of an expression is empty.
 func (t Template) Texts() (texts []string) {
 	for _, p := range t.parts {
 		texts = append(texts, p.text)

@@ -84,8 +84,9 @@ func (o Options) Validate() error {
 	return nil
 }
 
-// Fill adds an ID and missing options: those of defaults, else of the config, else asynq's. It
-// converts In to At, so that the job can be enqueued later.
+// Fill adds a random ID if there is none, and missing options: those of defaults, else of the
+// config, else asynq's. It converts In to At, so that a delay before the job is enqueued does not
+// move its start.
 func (j Job) Fill(defaults Options, c *config.Config) Job {
 	task := c.Tasks[j.Type]
 	if j.ID == "" {
@@ -109,7 +110,7 @@ func (j Job) Fill(defaults Options, c *config.Config) Job {
 
 // Task returns the asynq task of a filled job.
 func (j Job) Task() *asynq.Task {
-	opts := []asynq.Option{ // asynq ignores zero values of these options
+	opts := []asynq.Option{ // asynq takes a zero time, Retention or Timeout as not set
 		asynq.TaskID(j.ID), asynq.Queue(j.Queue), asynq.MaxRetry(*j.MaxRetry), asynq.ProcessAt(j.At),
 		asynq.Retention(j.Retention), asynq.Timeout(j.Timeout), asynq.Deadline(j.Deadline),
 	}

@@ -24,7 +24,8 @@ type Forecast struct {
 	// Pending is the number of pending jobs in the forecast, WithoutRule the number of pending jobs
 	// whose rule is unknown.
 	Pending, WithoutRule int
-	// Estimated reports whether there were too many lanes or turns to simulate each of them.
+	// Estimated reports whether there were too many lanes or turns to simulate each of them, or the
+	// pending jobs come from a sample.
 	Estimated bool
 
 	lanes  map[string]*lane
@@ -39,9 +40,9 @@ type Options struct {
 	// of concurrency limits for that time. Nil means that all durations are unknown.
 	Duration func(queue string) time.Duration
 	// Stopped reports whether a queue is paused, so that the start of its jobs is unknown. Nil
-	// means that no queue is.
+	// means that no queue is paused.
 	Stopped func(queue string) bool
-	// Limits are limits that may be missing in Redis. They count as unused.
+	// Limits are limits that may be missing in Redis. A missing one counts as unused.
 	Limits []throttle.Limit
 	// WithoutRule is the number of pending jobs whose rule is unknown.
 	WithoutRule int
@@ -57,14 +58,14 @@ type group struct {
 	costs
 }
 
-// Pending adds pending jobs with the queue and the fairness key of like, which all have these
+// Pending adds pending jobs, which all have the queue and the fairness key of like, and these
 // needs. They go behind the waiting jobs of their lane.
 func (o *Options) Pending(like waitdb.Job, jobs int, needs ...throttle.Need) error {
 	return addGroup(&o.pending, like, jobs, needs)
 }
 
-// Plan adds jobs that would be enqueued now, behind all other jobs of their lane. A job without
-// needs waits for nothing, and cannot be planned.
+// Plan adds jobs like those of Pending that would be enqueued now. They go behind all other jobs of
+// their lane. A job without needs waits for nothing, so planning it is an error.
 func (o *Options) Plan(like waitdb.Job, jobs int, needs ...throttle.Need) error {
 	return addGroup(&o.planned, like, jobs, needs)
 }
@@ -95,14 +96,15 @@ type Estimate struct {
 	// Need is the meter that the job waits longest for, without a cost. It is zero if the job runs
 	// at once.
 	throttle.Need
-	// StartsIn is the time until the job runs. It means nothing unless Known or AtLeast is set: a
-	// limit or the queue is paused.
+	// StartsIn is the time until the job runs. If neither Known nor AtLeast is set, it means
+	// nothing, for example because a limit or the queue is paused.
 	StartsIn time.Duration
 	Known    bool
 	// AtLeast reports whether StartsIn is a lower bound, because jobs of unknown duration must end
 	// before. Known is false then.
 	AtLeast bool
-	// Estimated reports whether the job waits for running jobs to end, or was not simulated.
+	// Estimated reports whether the job waits for running jobs to end, or was not simulated, or the
+	// whole forecast is estimated.
 	Estimated bool
 }
 
@@ -134,7 +136,7 @@ func (e Estimate) OrLater(other Estimate) Estimate {
 	return e
 }
 
-// estimate returns when job n of a lane would run, counted from 0.
+// estimate returns when job n of a lane would run. The lane's first job is number 0.
 func (f *Forecast) estimate(l *lane, n int64) Estimate {
 	at := l.startOf(n)
 	e := Estimate{Known: at < far, Estimated: f.Estimated || l.estimated && at > f.At.UnixMicro()}
@@ -170,8 +172,9 @@ func (f *Forecast) Last() (last Estimate, unknown *Estimate) {
 	return last, unknown
 }
 
-// Job returns when the waiting job with a rank in a lane would run, counted from 1, or false if the
-// forecast does not include the lane.
+// Job returns when the waiting job with a rank in a lane would run. The lane's first job has rank
+// 1. A rank beyond its last waiting job means that job. Job returns false if the forecast has no
+// waiting jobs of the lane.
 func (f *Forecast) Job(lane string, rank int) (Estimate, bool) {
 	l := f.lanes[lane]
 	if l == nil || l.waiting == 0 {
@@ -180,15 +183,16 @@ func (f *Forecast) Job(lane string, rank int) (Estimate, bool) {
 	return f.estimate(l, min(int64(max(1, rank)), l.waiting)-1), true
 }
 
-// Position returns a position with the estimate of the forecast, which may be some seconds older. It
-// does not change the position of a granted job, or of a lane that the forecast does not include.
+// Position returns a position with the estimate of the forecast, which may be some seconds older.
+// It does not change the position of a granted job, or of a lane that the forecast does not
+// include.
 func (f *Forecast) Position(p waitdb.Position) waitdb.Position {
 	l := f.lanes[p.Lane.Name]
 	if p.Granted || l == nil || l.waiting == 0 {
 		return p
 	}
 	now, started := p.Since.Add(p.WaitedFor), 0
-	if now.Sub(f.At) >= time.Second { // before, the position may count jobs that have started by now
+	if now.Sub(f.At) >= time.Second { // within the first second, Rank may still count jobs that should have started
 		started, _ = slices.BinarySearch(l.times, now.UnixMicro()+1)
 	}
 	e, _ := f.Job(p.Lane.Name, started+max(1, p.Rank))

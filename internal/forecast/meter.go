@@ -10,29 +10,30 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// simMeter is a meter in a simulation. It has no Meter if its limit does not exist, or if it is
-// unknown when its permits return. Then it always has permits.
+// simMeter is a meter in a simulation. It has no Meter if its limit does not exist, or if nothing
+// is known about when its permits return. Then it always has permits.
 type simMeter struct {
 	Backlog
 	meter.Gate
-	limit    *meter.Limit // of the key
+	limit    *meter.Limit // with the overrides of the key
 	capacity int64        // most permits at once
 	// lease is the lease of a concurrency limit in microseconds, 0 for other limits. Its permits
 	// return when jobs end, so that times are estimates.
 	lease int64
-	// unknownDuration reports whether the duration of these jobs is unknown, so that times are
-	// lower bounds. idle is the number of its permits that are free now.
+	// unknownDuration reports whether the duration of the jobs at a concurrency limit is unknown,
+	// so that times are lower bounds. idle is the number of its permits that are free now.
 	unknownDuration bool
 	idle            int64
 
 	lanes     int64 // number of simulated lanes that need the meter
-	refusedIn int   // last batch in which it refused a turn
+	refusedIn int   // number of the last batch in which a turn that needs it was refused
 }
 
 // far is the time of an event whose time is unknown.
 const far = meter.MaxTime
 
-// unusedMeter returns a meter that Redis does not have, as if no permits were in use.
+// unusedMeter returns a meter that Redis does not have, as if no permits were in use. If Options
+// has no such limit, the meter always has permits.
 func (s *simulation) unusedMeter(n throttle.Need) *simMeter {
 	i := slices.IndexFunc(s.opts.Limits, func(l throttle.Limit) bool { return l.Name == n.Limit })
 	if i < 0 {
@@ -50,8 +51,8 @@ func (s *simulation) unusedMeter(n throttle.Need) *simMeter {
 	return newMeter(waitdb.Meter{Limit: n.Limit, Key: n.Key, Capacity: l.MaxCost(), State: state}, s.now, s.meanDuration(n))
 }
 
-// newMeter returns a meter with a state. Jobs hold permits of a concurrency limit for meanDuration,
-// 0 if it is unknown.
+// newMeter returns a meter in the state that was read. meanDuration is how long jobs hold permits
+// of a concurrency limit, 0 if it is unknown.
 func newMeter(read waitdb.Meter, now int64, meanDuration time.Duration) *simMeter {
 	m := &simMeter{Backlog: Backlog{Need: throttle.Need{Limit: read.Limit, Key: read.Key, Cost: read.Wanted}, Last: Estimate{Known: true}}}
 	state, reserved := read.State, int64(read.Reserved)
@@ -88,7 +89,7 @@ func (m *simMeter) defineSlots(now, held, slots int64, lease, meanDuration time.
 	period := max(time.Microsecond, meanDuration)
 	m.define(&meter.Limit{Kind: meter.SlidingLog, N: int(slots), Per: period, Capacity: int(slots)})
 	held = min(held, slots)
-	for i := range held { // started one after the other during the last period
+	for i := range held { // as if they had started one after the other during the last period
 		ago, _ := meter.Span(held-1-i, held, period.Microseconds())
 		m.Meter.Take(now-ago, 1)
 	}

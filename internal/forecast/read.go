@@ -21,8 +21,8 @@ const (
 	busiestMeters = 50
 	// maxSteps is the most turns that are simulated.
 	maxSteps = 100_000
-	// At least minSample jobs of each lane are read for their costs. If there are few lanes, more
-	// jobs of each are read, maxSample in all.
+	// The costs of at least minSample jobs of each lane are read. If there are few lanes, more jobs
+	// of each are read, maxSample in all.
 	minSample = 16
 	maxSample = 2000
 	// meterPage and jobPage are the most meters and jobs that one call reads.

@@ -10,9 +10,9 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// simulation is a forecast in the making. It plays what will happen to the jobs if no more are added.
-// Package fairqueue gives the turns, as in production. The meters have the code of the in-process
-// limiter. The simulation has its own time, and does not read the clock.
+// simulation is a forecast in the making. It plays what will happen to the jobs if no more are
+// added. Package fairqueue gives the turns, as in production. The meters have the code of the
+// in-process limiter. The simulation has its own time, and does not read the clock.
 type simulation struct {
 	Forecast
 	opts    Options
@@ -28,15 +28,15 @@ type lane struct {
 	since    int64       // start of the wait of its first job, Unix microseconds; 0 if unknown
 	meters   []*simMeter // in the order of its name
 	stopped  bool        // its queue is paused
-	// standsFor is 0 for a lane that was read. Otherwise this lane takes the place of that many
-	// lanes that were not read.
+	// standsFor is 0 for a lane that was read. Any other lane takes the place of standsFor lanes
+	// that were not read.
 	standsFor int64
-	costs     []costs // of the jobs that had no turn, the next first
+	costs     []costs // of the jobs that have not started, the next first; see given
 	// jobs counts all jobs. The first `waiting` of them wait, the first `known` of them wait or are
 	// pending, and the rest is planned.
 	jobs, waiting, known int64
 
-	given      int64   // jobs of costs[0] that had their turns
+	given      int64   // number of jobs of costs[0] that have started
 	times      []int64 // start times of jobs
 	waits      []int64 // total time for which jobs waited for each meter
 	bottleneck int     // index of the meter with the longest wait
@@ -46,8 +46,8 @@ type lane struct {
 	slowest              int
 	ends                 int64 // start of its last job; far if unknown
 	estimated            bool  // some of its times are estimates
-	// next are the needs of its first job: Ready is the time at which a meter has the job's cost in
-	// addition to held, the permits that the core holds there.
+	// next lists what its first job needs. Ready is the time at which a meter has the job's cost in
+	// addition to held, the permits that the core holds there for lanes with an earlier turn.
 	next []fairqueue.Need
 	held []int64
 }
@@ -55,7 +55,7 @@ type lane struct {
 // costs are the mean costs of consecutive jobs at each meter.
 type costs struct {
 	jobs int64
-	of   []float64
+	of   []float64 // in the order of the lane's meters
 }
 
 // add adds jobs at the end of the lane.
@@ -68,14 +68,15 @@ func (l *lane) add(c costs) {
 	l.costs = append(l.costs, c)
 }
 
-// cost returns the cost of the first job at a meter: whole permits, whose mean is the mean cost.
+// cost returns the cost of the first job at a meter, in whole permits. The mean of all these costs
+// is the mean cost.
 func (l *lane) cost(meter int) int64 {
 	mean, n := l.costs[0].of[meter], float64(l.given)
 	return int64(math.Floor((n+1)*mean+1e-9) - math.Floor(n*mean+1e-9))
 }
 
-// isPossible reports whether the meters can ever give the permits of the first job. Redis refuses
-// another job in its turn.
+// isPossible reports whether the meters can ever give the permits of the first job. A job for which
+// they cannot takes no permits in its turn, as in Redis.
 func (l *lane) isPossible() bool {
 	for i, m := range l.meters {
 		if m.capacity > 0 && m.capacity < l.cost(i) {
@@ -132,7 +133,7 @@ func (s *simulation) meanDuration(n throttle.Need) time.Duration {
 	return time.Duration(sum / max(1, jobs))
 }
 
-// simulate gives at most so many turns, estimates the times of the remaining jobs, and returns the
+// simulate gives at most steps turns, estimates the times of the remaining jobs, and returns the
 // forecast.
 func (s *simulation) simulate(steps int) *Forecast {
 	if s.Estimated { // not all lanes were read
@@ -184,8 +185,8 @@ func (s *simulation) simulate(steps int) *Forecast {
 	return &s.Forecast
 }
 
-// grant returns what Redis would reply to a batch of turns: their outcomes, and then the next needs of
-// their lanes.
+// grant returns what Redis would reply to a batch of turns: their outcomes, and then the next needs
+// of their lanes.
 func (s *simulation) grant(now int64, batch []fairqueue.Turn, results []fairqueue.Result) []fairqueue.Result {
 	for _, t := range batch {
 		results = append(results, s.try(now, s.lanes[t.Lane], t.Held))
@@ -243,8 +244,8 @@ func (l *lane) readNeeds(now int64) []fairqueue.Need {
 	return l.next
 }
 
-// start lets the first job start. The job has waited for its slowest meter, and after that for the
-// turns of other lanes, at the meter that most lanes need.
+// start lets the first job start. It counts the job's wait for its slowest meter, and then the wait
+// for the turns of other lanes, as a wait for the meter that most lanes need.
 func (l *lane) start(now int64) {
 	l.waits[l.slowest] += min(now, l.slowestAt) - l.headSince
 	if late := now - max(l.slowestAt, l.headSince); late > 0 {
@@ -290,9 +291,9 @@ func (l *lane) remaining(meter int) (jobs, permits int64) {
 	return jobs, int64(math.Ceil(sum))
 }
 
-// estimateRemaining estimates when the last jobs of lanes start, for each meter on its own. It assumes
-// that before the last job of a lane, every other lane at the meter has as many turns, or all that it
-// needs.
+// estimateRemaining estimates when the last job of each lane starts, by each meter on its own: the
+// latest of these times counts. It assumes that before that job, every other lane at the meter has
+// as many turns as this lane, or all that it needs.
 func (s *simulation) estimateRemaining(now int64) {
 	s.Estimated = true
 	type remaining struct {
@@ -316,7 +317,7 @@ func (s *simulation) estimateRemaining(now int64) {
 			round += r.permits / r.turns
 		}
 		slices.SortFunc(lanes, func(a, b remaining) int { return cmp.Compare(a.turns, b.turns) })
-		done := 0.0 // cost of lanes with fewer turns
+		done := 0.0 // cost of the lanes that need fewer turns
 		for _, r := range lanes {
 			ready := m.ReadyAt(now, max(1, int64(math.Ceil(min(done+round*r.turns, far)))))
 			r.ends = max(r.ends, ready)
@@ -345,13 +346,14 @@ func (l *lane) finish() {
 	}
 }
 
-// isLowerBound reports whether the time of job n, counted from 0, is a lower bound: the job may have
-// to wait for the end of jobs of unknown duration.
+// isLowerBound reports whether the time of job n, counted from 0, is a lower bound: the job may
+// have to wait for the end of jobs of unknown duration.
 func (l *lane) isLowerBound(n int64) bool {
 	return slices.ContainsFunc(l.meters, func(m *simMeter) bool { return m.unknownDuration && n >= m.idle/m.lanes })
 }
 
-// startOf returns the start of job n, counted from 0: far if it is unknown.
+// startOf returns the start of job n, counted from 0: far if it is unknown. The starts of jobs that
+// were not simulated are spread evenly up to the last one.
 func (l *lane) startOf(n int64) int64 {
 	simulated := int64(len(l.times))
 	switch {

@@ -1,6 +1,6 @@
 // Package redishealth knows whether Redis can be used. All parts of a process that talk to a Redis
-// report their calls to its Monitor, and ask the Monitor, so that logs, health checks and metrics
-// agree about an outage.
+// report their calls to the Monitor of that Redis, and ask it for the state, so that logs, health
+// checks and metrics agree about an outage.
 package redishealth
 
 import (
@@ -17,8 +17,8 @@ import (
 // A Monitor logs the start and the end of each outage of one Redis. It observes the calls of the
 // process, so it needs no polls of its own. It is safe for concurrent use.
 //
-// A Redis that is full or read-only, or whose user lacks rights, still accepts some commands, and so
-// does a cluster with a node that is down. Such an outage ends when Check succeeds.
+// A Redis that is full or read-only, or whose user lacks rights, still accepts some commands, and
+// so does a cluster with a node that is down. Such an outage ends when Check succeeds.
 type Monitor struct {
 	log      *slog.Logger
 	name     string
@@ -30,7 +30,7 @@ type Monitor struct {
 	err     error     // why Redis cannot be used; nil if it can
 	changed time.Time // when err changed last
 	ended   time.Time // when the last outage ended
-	checked time.Time // when a call last caused a check
+	checked time.Time // when Note last called check
 	failed  int       // calls that failed in this outage after the first
 }
 
@@ -42,8 +42,8 @@ const (
 )
 
 // New returns the Monitor of a Redis. name is the name of the Redis in log lines. Redis counts as
-// usable until a call fails. Check tries to write a key with each of the prefixes, because in a cluster
-// these keys can be on different servers.
+// usable until a call fails. Check tries to write a key with each of the prefixes, because in a
+// cluster these keys can be on different servers.
 func New(log *slog.Logger, name string, rdb redis.UniversalClient, prefixes ...string) *Monitor {
 	cluster, _ := rdb.(*redis.ClusterClient)
 	return &Monitor{log: log, name: name, rdb: rdb, cluster: cluster, prefixes: prefixes}
@@ -53,10 +53,11 @@ func New(log *slog.Logger, name string, rdb redis.UniversalClient, prefixes ...s
 // queues without shards, and one for each shard. Package scheduler sets MonitorsOf.
 var MonitorsOf func(server any) []*Monitor
 
-// Note records the error of a call that began at a time, or nil. It ignores calls that were ended by
-// their own context, and calls that began before the last change of state, because a call may hang
-// until well after an outage. A missing right, or a success during an outage of some commands or
-// nodes only, says little about the whole Redis. Then Note checks it, at most once in checkInterval.
+// Note records the error of a call that began at a time, or nil. It ignores calls that were ended
+// by their own context, and calls that began before the last change of state, because a call may
+// hang until well after an outage. A missing right says little about the whole Redis, and so does a
+// success during an outage of some commands or nodes only. After these Note calls check, at most
+// once in checkInterval.
 func (m *Monitor) Note(ctx context.Context, began time.Time, err error) {
 	if err = Unavailable(err); err != nil && ctx.Err() != nil {
 		return
@@ -107,14 +108,15 @@ func (m *Monitor) state() (ended time.Time, err error) {
 	return m.ended, m.err
 }
 
-// Check returns an error if Redis cannot be used now. It takes one round trip for each prefix, or two
-// in a cluster.
+// Check returns an error if Redis cannot be used now. It takes one round trip for each prefix, or
+// two in a cluster.
 func (m *Monitor) Check(ctx context.Context) error {
 	_, before := m.state()
 	return m.check(ctx, ProblemOf(before) == NoRights)
 }
 
-// check implements Check. It also checks each right if rights is true or if a write lacks a right.
+// check implements Check. It also checks each right if rights is true, or if its write fails
+// because a right is missing.
 func (m *Monitor) check(ctx context.Context, rights bool) (err error) {
 	began := time.Now()
 	for i := 0; i < len(m.prefixes) && err == nil; i++ {
@@ -140,8 +142,8 @@ func TryWrite(ctx context.Context, rdb redis.UniversalClient, prefix string) err
 	return Unavailable(rdb.Process(ctx, noRetryCmd{redis.NewIntCmd(ctx, "rpushx", prefix+"probe", "")}))
 }
 
-// noRetryCmd is a command that the client does not repeat. With retries, its error could be only that
-// the context has ended.
+// noRetryCmd is a command that the client does not repeat. With retries, its error could be only
+// that the context has ended.
 type noRetryCmd struct{ *redis.IntCmd }
 
 // NoRetry implements redis.Cmder.
@@ -155,7 +157,7 @@ func Unavailable(err error) error {
 	return err
 }
 
-// A Watch records the calls of one goroutine in a Monitor. It takes the end of each call for the
+// A Watch records the calls of one goroutine in a Monitor. It takes the end of each call as the
 // beginning of the next.
 type Watch struct {
 	monitor *Monitor
@@ -172,8 +174,8 @@ func (w *Watch) Note(ctx context.Context, err error) error {
 	return err
 }
 
-// OutageFilter is a log handler for all parts of a process that use Redis. During an outage it drops
-// their warnings and errors. It keeps the lines of the Monitors.
+// OutageFilter is a log handler for all parts of a process that use Redis. During an outage it
+// drops their warnings and errors. It keeps the lines of the Monitors.
 type OutageFilter struct {
 	slog.Handler
 	// Monitors must be set before anything is logged.
@@ -185,8 +187,8 @@ type (
 	lateKey    struct{} // see MayBeLate
 )
 
-// MayBeLate returns a context for log lines that may be written some time after their call failed.
-// OutageFilter drops such lines during an outage, and for a second after it.
+// MayBeLate returns a context for log lines that report a failed call, and may be written some time
+// after it. OutageFilter drops such lines during an outage, and for a second after it.
 func MayBeLate(ctx context.Context) context.Context { return context.WithValue(ctx, lateKey{}, true) }
 
 // Handle implements slog.Handler. Each warning or error causes a check, because it may be logged

@@ -10,8 +10,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Problem is a reason why a Redis cannot be used, and a label value in metrics. The zero value means
-// that nothing is wrong.
+// Problem is a reason why a Redis cannot be used, and a label value in metrics. The zero value
+// means that nothing is wrong.
 type Problem string
 
 // The problems.
@@ -33,8 +33,8 @@ const (
 	Evicts Problem = "evicts"
 )
 
-// problems has the description of each Problem, and a function that recognizes it in an error and the
-// text of Redis's reply, or nil. The first that matches counts.
+// problems has the description of each Problem. matches recognizes it in an error and in the text
+// of Redis's reply; nil means that no reply shows the Problem. The first match counts.
 var problems = []struct {
 	Problem
 	description string
@@ -46,7 +46,8 @@ var problems = []struct {
 	{ReadOnly, "it is a replica, which takes no writes", func(err error, _ string) bool { return redis.IsReadOnlyError(err) }},
 	{FewReplicas, "it has fewer replicas than its min-replicas-to-write, and takes no writes", func(err error, _ string) bool { return redis.IsNoReplicasError(err) }},
 	{CannotSave, "it cannot save to its disk, and takes no writes", func(err error, _ string) bool { return redis.HasErrorPrefix(err, "MISCONF") }},
-	// Redis refuses a long command of a client that has not signed in with a protocol error.
+	// If a client that has not signed in sends a long command, Redis replies with a protocol error
+	// that contains "unauthenticated", and not with NOAUTH.
 	{NoPassword, "it requires a password, and none is set", func(err error, reply string) bool {
 		return redis.HasErrorPrefix(err, "NOAUTH") || strings.Contains(reply, "unauthenticated")
 	}},
@@ -59,7 +60,8 @@ var problems = []struct {
 	{ClusterDown, "its cluster, or the master of this replica, is down", func(err error, _ string) bool {
 		return redis.IsClusterDownError(err) || redis.IsMasterDownError(err)
 	}},
-	// While two nodes have parts of a slot, Redis answers TRYAGAIN on one of them, and ASK on the other.
+	// While two nodes have parts of a slot, Redis answers TRYAGAIN on one of them, and ASK on the
+	// other.
 	{SlotMoves, "it moves a slot of its cluster to another node", func(err error, _ string) bool {
 		_, asks := redis.IsAskError(err)
 		return asks || redis.IsTryAgainError(err)
@@ -95,7 +97,8 @@ func (t Problem) IsTemporary() bool {
 	return t == None || t == Unreachable || t == Loading || t == ClusterDown || t == SlotMoves
 }
 
-// ProblemOf returns the Problem of a Redis call's error, or None.
+// ProblemOf returns the Problem that the error of a Redis call shows. An error that is no reply of
+// Redis is Unreachable. None means no error, or a reply that shows none of the problems.
 func ProblemOf(err error) Problem {
 	if err == nil || errors.Is(err, redis.Nil) {
 		return None
@@ -118,9 +121,9 @@ func ProblemOf(err error) Problem {
 var evictionPolicy = regexp.MustCompile(`(?m)^maxmemory_policy:(\S+)`)
 
 // EvictionPolicy returns the maxmemory-policy by which a Redis deletes keys when its memory is
-// full. The policy is empty if Redis keeps all keys, or if the policy is unknown. For a cluster it
-// is the policy of a node that evicts. EvictionPolicy reads INFO, because managed servers refuse
-// CONFIG.
+// full. The result is empty if Redis keeps all keys, or if the policy is unknown. For a cluster it
+// is the policy of a node that deletes keys. EvictionPolicy reads INFO, because managed servers
+// refuse CONFIG.
 func EvictionPolicy(ctx context.Context, rdb redis.UniversalClient) (policy string) {
 	var mu sync.Mutex
 	ask := func(ctx context.Context, rdb *redis.Client) error {

@@ -15,8 +15,8 @@ import (
 )
 
 // scriptCommands are the commands that a worker sends, and that scripts of headgate and asynq call.
-// Each group has harmless arguments, and the commands to try with these arguments. KEY stands for a
-// key that is used only here.
+// Each group has harmless arguments, and the commands to try with them. KEY stands for a key that
+// only this test uses.
 var scriptCommands = [][2]string{
 	{"", "time"},
 	{"0", "scan"},
@@ -30,8 +30,9 @@ var scriptCommands = [][2]string{
 	{"KEY + -", "xrevrange"},
 }
 
-// tryRights tries each command, and returns the commands that the user may not run, with Redis's
-// error. It ignores other errors, and deletes what the commands wrote.
+// tryRights tries each command of ARGV, a line with its arguments, on KEYS[1]. It returns the
+// commands that the user may not run, with Redis's error. It ignores other errors, and deletes what
+// the commands wrote.
 var tryRights = redis.NewScript(`
 local refused = {}
 for _, line in ipairs(ARGV) do

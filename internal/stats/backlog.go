@@ -24,14 +24,14 @@ import (
 )
 
 const (
-	// The dispatcher samples the backlog every sampleInterval, but rests sampleRest times as long as
-	// a sample takes.
+	// The dispatcher samples the backlog every sampleInterval, or after sampleRest times as long as
+	// a sample took, if that is later.
 	sampleInterval = 5 * time.Second
 	sampleRest     = 50
 	sampleLifetime = time.Minute
 	maxTopKeys     = 10 // of LimitDemand
-	// Of a queue with more than pendingSample jobs, ReadPending reads pendingSample jobs, in pages of
-	// pendingPage jobs that are spread evenly over the queue.
+	// Of a queue with more than pendingSample jobs, ReadPending reads pendingSample jobs, in pages
+	// of pendingPage jobs that are spread evenly over the queue.
 	pendingSample = 200
 	pendingPage   = 20
 	// rulesTimeout is the longest time that the rules may take for one sample.
@@ -51,7 +51,7 @@ type BacklogSample struct {
 // LimitDemand is the demand for one limit.
 type LimitDemand struct {
 	Waiting  int       `json:"waiting"`        // permits that jobs wait for at this limit
-	Total    int       `json:"total"`          // also of jobs that wait for another limit first
+	Total    int       `json:"total"`          // Waiting, and permits of jobs that wait for another limit first
 	KeyCount int       `json:"key_count"`      // keys that jobs need
 	TopKeys  []string  `json:"top_keys"`       // those with the highest demand
 	Since    time.Time `json:"since,omitzero"` // when the oldest job began to wait here; zero if unknown
@@ -91,9 +91,10 @@ type Requirements struct {
 // are unknown. It must return when the context ends.
 type RuleFunc func(ctx context.Context, job throttle.JobID, task *asynq.Task) (r Requirements, known bool)
 
-// ReadDemand returns the demand for each meter, the highest first, and for each limit. A job counts as
-// waiting at those of its meters that are bottlenecks in the forecast, and at keys with lanes, of
-// which there can be too many for the forecast. Without a dispatcher, it counts at all its limits.
+// ReadDemand returns the demand for each meter, the highest first, and for each limit. A job counts
+// as waiting at those of its meters that are bottlenecks in the forecast. It also counts at meters
+// with a key and lanes, because there can be too many of these for the forecast. Without a
+// dispatcher, it counts at all its limits.
 func ReadDemand(ctx context.Context, limiter *waitdb.DB, f *forecast.Forecast, hasDispatcher bool) ([]waitdb.Demand, map[string]LimitDemand, error) {
 	meters, err := limiter.Demands(ctx)
 	if err != nil {
@@ -177,8 +178,9 @@ func ReadBacklogSample(ctx context.Context, rdb redis.UniversalClient, scope str
 	return s, json.Unmarshal(text, s)
 }
 
-// Forecast returns the limiter's forecast with the pending jobs of queues, an asynq Redis. It adds
-// the mean durations of jobs and the pauses of queues to the options.
+// Forecast returns the limiter's forecast, with the pending jobs added. queues is the asynq Redis.
+// Forecast sets Duration and Stopped of the options, from the mean durations of jobs and the pauses
+// of queues.
 func Forecast(ctx context.Context, limiter *waitdb.DB, queues redis.UniversalClient, pending Pending, opts forecast.Options) (*forecast.Forecast, error) {
 	pending.addTo(&opts)
 	rdb, prefix := limiter.Scope()
@@ -206,8 +208,9 @@ func Forecast(ctx context.Context, limiter *waitdb.DB, queues redis.UniversalCli
 	return f, nil
 }
 
-// ReadPending reads or samples the pending jobs of an asynq Redis, in three round trips for each queue.
-// The rule describes the jobs of the served queues; nil describes none.
+// ReadPending reads or samples the pending jobs of an asynq Redis, in three round trips for each
+// queue. rule gives the requirements of jobs of the served queues; if it is nil, all are unknown,
+// and limiter is not used.
 func ReadPending(ctx context.Context, rdb redis.UniversalClient, limiter *waitdb.DB, served []string, rule RuleFunc) (Pending, error) {
 	db := asynqdb.New(rdb)
 	sizes, err := pendingCounts(ctx, db)
@@ -247,9 +250,9 @@ func ReadPending(ctx context.Context, rdb redis.UniversalClient, limiter *waitdb
 	return p, nil
 }
 
-// readSample reads some of a queue's pending jobs, of which there are n. The task is nil if the job
-// has requested permits already, is gone, or has a message that asynq will reject. The front of the
-// queue is the end of asynq's list.
+// readSample reads some of a queue's pending jobs, of which there are n. The task of a job is nil
+// if the job has requested permits already, is gone, or has a message that asynq will reject. The
+// front of the queue is the end of asynq's list.
 func readSample(ctx context.Context, db asynqdb.DB, limiter *waitdb.DB, queue string, n int) (jobs []throttle.JobID, tasks []*asynq.Task, err error) {
 	pages := min((n+pendingPage-1)/pendingPage, pendingSample/pendingPage)
 	lists, err := db.Redis.Pipelined(ctx, func(pipe redis.Pipeliner) error {
@@ -285,9 +288,10 @@ func readSample(ctx context.Context, db asynqdb.DB, limiter *waitdb.DB, queue st
 	return jobs, tasks, nil
 }
 
-// addSample adds the sampled jobs of a queue. Each sampled job represents each jobs. If a key
-// occurs only once in a sample of a longer queue, the represented jobs are assumed to have other
-// keys. They count only for the meters that several sampled jobs share.
+// addSample adds the sampled jobs of a queue. each is the number of jobs that a sampled job
+// represents. If that is more than 1 and a key occurs only once in the sample, the other jobs that
+// the sampled job represents probably have other keys. Then all of them count only for the meters
+// that several sampled jobs share.
 func (p *Pending) addSample(queue string, sample []Requirements, each float64) {
 	uses := map[throttle.Need]int{}
 	meter := func(n throttle.Need) throttle.Need { return throttle.Need{Limit: n.Limit, Key: n.Key} }
@@ -312,8 +316,9 @@ func (p *Pending) addSample(queue string, sample []Requirements, each float64) {
 	}
 }
 
-// addTo adds the jobs to a forecast, behind all waiting jobs. It leaves out jobs with invalid needs,
-// which will be archived. It rounds the running sum, so that the sum of the groups stays right.
+// addTo adds the jobs to a forecast, behind all waiting jobs. It leaves out jobs with invalid
+// needs, which will be archived. It rounds the running sum, so that the sum of the groups stays
+// right.
 func (p Pending) addTo(opts *forecast.Options) {
 	opts.WithoutRule, opts.Estimated = p.WithoutRule, p.Estimated
 	sum, rounded := 0.0, 0
@@ -349,8 +354,9 @@ func pendingCounts(ctx context.Context, db asynqdb.DB) (map[string]int, error) {
 	return sizes, nil
 }
 
-// SampledPending returns the pending jobs of a backlog sample, for callers without rules. If a queue
-// has fewer jobs now, its groups shrink in proportion. With a nil sample no rule is known.
+// SampledPending returns the pending jobs of a backlog sample, for callers without rules. If a
+// queue has fewer jobs now, its groups shrink in proportion. If the sample is nil, the requirements
+// of all jobs are unknown.
 func SampledPending(ctx context.Context, rdb redis.UniversalClient, sample *BacklogSample) (Pending, error) {
 	if sample == nil {
 		return ReadPending(ctx, rdb, nil, nil, nil)

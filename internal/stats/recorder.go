@@ -1,5 +1,5 @@
-// Package stats records what the processes of a scope do. Each has a Recorder, which counts, and once
-// a second writes a summary to a stream in Redis. The stream goes back 16 minutes.
+// Package stats records what the processes of a scope do. Each has a Recorder, which counts, and
+// once a second writes a summary to a stream in Redis. The stream goes back 16 minutes.
 package stats
 
 import (
@@ -19,8 +19,8 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// Recorder counts what one process does. It is safe for concurrent use. Fields that are not
-// atomic are set before Start.
+// Recorder counts what one process does. Its methods are safe for concurrent use. Set the fields
+// from Disabled to RuleFor before Start.
 type Recorder struct {
 	rdb     redis.UniversalClient
 	prefix  string // of the scope's keys
@@ -41,7 +41,7 @@ type Recorder struct {
 	self   Process    // the counts in it are filled in when it is written
 	limits map[string]*LimitCounts
 	tasks  map[Task]*TaskCounts
-	unsent *Summary // of the time since the last one
+	unsent *Summary // of the time since the last summary was written
 
 	Lateness        *Histogram // time for which the permits of a waiting job were free before it took them
 	Wait            *Histogram // time from the first denial of a job until it took its permits
@@ -51,12 +51,12 @@ type Recorder struct {
 	Rounds          *Histogram   // durations of the dispatcher's rounds in this process
 	Ungranted       atomic.Int64 // denied jobs that took permits which were not reserved for them
 	IsLeader        atomic.Bool  // this process is the dispatcher of its scope
-	PollingFallback atomic.Bool
+	PollingFallback atomic.Bool  // granted jobs cannot be promoted, so waiting jobs come late, by asynq's polls
 	FailedWrites    atomic.Int64 // to Redis
 }
 
-// RecordersOf returns the Recorders of a *scheduler.Server: first that of its limiter's scope, then one
-// for each shard. The scheduler sets it, because a method would export an internal type.
+// RecordersOf returns the Recorders of a *scheduler.Server: first that of its limiter's scope, then
+// one for each shard. The scheduler sets it, because a method would export an internal type.
 var RecordersOf func(server any) []*Recorder
 
 // New returns a Recorder that writes to a scope. prefix is the prefix of the scope's keys, as in
@@ -97,7 +97,7 @@ func (r *Recorder) ObserveLimiterCall(took time.Duration, failed bool) {
 }
 
 // CountDecision counts the limiter's decision about a job. An allowed job counts for each of its
-// limits, any other job for the limit that decided.
+// limits; any other job counts for the limit that decided.
 func (r *Recorder) CountDecision(needs []throttle.Need, d waitdb.Decision) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -187,7 +187,7 @@ func (r *Recorder) count(c *TaskCounts, end End, ran time.Duration) {
 	r.unsent.Queues[c.Queue] = q
 }
 
-// Other replaces names that cannot be labels, and names beyond the number that is counted by name.
+// Other replaces names that cannot be labels, and new names when there are maxNames already.
 const Other = "other"
 
 // Label returns the name, or Other if it has control characters, invalid UTF-8 or more than 100
@@ -216,8 +216,8 @@ func (r *Recorder) task(t Task) *TaskCounts {
 	})
 }
 
-// maxNames is the number of limits, and the number of tasks, that a Recorder counts by name. It
-// bounds the stream in Redis to about 20 KB a second for each process.
+// maxNames is how many limits, and how many tasks, a Recorder counts by name. That bounds the
+// stream in Redis to about 20 KB a second for each process.
 const maxNames = 100
 
 // counts returns the counts of a name, which it creates if needed. If there are maxNames names
@@ -243,7 +243,8 @@ type LimitCounts struct {
 	RetryAfter  *Histogram
 }
 
-// Limits returns the counts of every limit that made a decision.
+// Limits returns the counts of every limit that was counted. Those of limits beyond maxNames are
+// under Other.
 func (r *Recorder) Limits() []LimitCounts { return copyCounts(r, r.limits) }
 
 // TaskCounts are the counts of a task since the process started.
@@ -254,7 +255,8 @@ type TaskCounts struct {
 	Duration *Histogram
 }
 
-// Tasks returns the counts of every task that had a job.
+// Tasks returns the counts of every task that had a job. Those of tasks beyond maxNames are under
+// Other.
 func (r *Recorder) Tasks() []TaskCounts { return copyCounts(r, r.tasks) }
 
 func copyCounts[K comparable, C any](r *Recorder, counts map[K]*C) (all []C) {
@@ -274,7 +276,7 @@ type Histogram struct {
 	sum    float64
 }
 
-// Upper bounds in seconds, and for denials their number.
+// Upper bounds: numbers of denials in denialBounds, seconds in the others.
 var (
 	latencyBounds  = []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10}
 	durationBounds = []float64{.001, .005, .01, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600}
@@ -297,8 +299,8 @@ func (h *Histogram) observe(v float64) {
 	h.sum += v
 }
 
-// Snapshot returns the number of observed values, their sum, and for each bound the number of values
-// up to it.
+// Snapshot returns the number of observed values, their sum, and for each bound the number of
+// values up to it.
 func (h *Histogram) Snapshot() (count uint64, sum float64, buckets map[float64]uint64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -27,7 +27,7 @@ const (
 	streamLength   = 16 * time.Minute // largest age of a summary
 	aliveInterval  = 10 * time.Second
 	lostAfter      = 3 * aliveInterval
-	lostRetention  = time.Hour // a lost process is listed for so long
+	lostRetention  = time.Hour // how long a lost process is listed
 	maxProcesses   = 1000
 	durationWindow = 5 * time.Minute // of MeanDurations
 )
@@ -60,7 +60,7 @@ func (l LimitSummary) Add(other LimitSummary) LimitSummary {
 	return l
 }
 
-// QueueSummary counts the ends of attempts of a queue's jobs, without PutBack.
+// QueueSummary counts the attempts of a queue's jobs that have ended. It leaves out PutBack.
 type QueueSummary struct {
 	Done  int64         `json:"d,omitempty"`
 	Ended int64         `json:"e"`           // however they ended
@@ -88,7 +88,7 @@ var endNames = [endCount]string{"done", "failed", "archived", "dropped", "put_ba
 
 func (e End) String() string { return endNames[e] }
 
-// Counts are numbers of attempts by End.
+// Counts has the number of attempts for each End.
 type Counts [endCount]int64
 
 // FailedAttempts returns the number of failed attempts, including those of jobs that run again.
@@ -154,7 +154,7 @@ func (r *Recorder) write(ctx context.Context) {
 	}
 }
 
-// StreamID returns the smallest ID that a summary can have if Redis writes it at that time.
+// StreamID returns the smallest ID that a summary can have if Redis writes it at this time.
 func StreamID(at time.Time) string { return strconv.FormatInt(at.UnixMilli(), 10) + "-0" }
 
 // ReadSummaries returns the summaries after the one with the ID since, oldest first; all of them
@@ -215,7 +215,7 @@ type Process struct {
 	Host        string    `json:"host"`
 	PID         int       `json:"pid"`
 	Version     string    `json:"version"`
-	Config      string    `json:"config"` // the config's file and a checksum of its text
+	Config      string    `json:"config"` // name of the config file, and a checksum of its text
 	Started     time.Time `json:"started"`
 	Running     int64     `json:"running"`     // number of running jobs
 	Concurrency int       `json:"concurrency"` // largest number of running jobs

@@ -31,9 +31,10 @@ func prefixes(texts ...string) (all []netip.Prefix) {
 	return all
 }
 
-// reserved lists further networks that are not public, by IANA's registries of special-purpose
-// addresses. netip has predicates for the others. Some clouds keep their metadata in 100.64.0.0/10, and
-// Azure in 168.63.129.16. 2001::/23 includes Teredo, which contains an IPv4 address.
+// reserved lists the networks that are not public by IANA's registries of special-purpose
+// addresses, as far as netip has no method for them. Some clouds have their metadata service in
+// 100.64.0.0/10, and Azure at 168.63.129.16. 2001::/23 includes Teredo, whose addresses contain an
+// IPv4 address.
 var reserved = prefixes(
 	"0.0.0.0/8", "100.64.0.0/10", "168.63.129.16/32", "192.0.0.0/24", "192.0.2.0/24", "192.88.99.0/24", "198.18.0.0/15",
 	"198.51.100.0/24", "203.0.113.0/24", "240.0.0.0/4", "2001::/23", "2001:db8::/32", "3fff::/20",

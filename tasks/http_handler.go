@@ -22,33 +22,35 @@ import (
 )
 
 // HTTPHandler runs http:request tasks. The zero value is restrictive: it connects only to public
-// addresses, uses no proxy, gives out no secrets and writes no files. It is safe for concurrent use. It
-// must not be copied, and its fields must not change, after its first task. It reuses connections.
+// addresses, uses no proxy, gives out no secrets and writes no files. It is safe for concurrent
+// use. It must not be copied, and its fields must not change, after its first task. It reuses
+// connections.
 //
 // The response of the last attempt is the task's result, an HTTPResult. The job ends as follows:
 //
 //   - An expected status: done.
-//   - Any other status: a *StatusError. The job is archived after a redirect and after a 4xx,
-//     because the same call would get the same response. The job is retried after all other
-//     statuses, 408, 425, 429, a 4xx with a Retry-After, and a 403 with an exhausted quota.
-//   - A redirect of a call with Redirects: put back with the next URL.
+//   - A redirect that is followed, see HTTPRequest.Redirects: put back with the next URL.
+//   - Any other status: a *StatusError. The job is archived after any other redirect and after a
+//     4xx, because the same call would get the same response. The job is retried after 408, 425,
+//     429, a 4xx with a Retry-After, a 403 with an exhausted quota, and all other statuses.
 //   - No complete response within the timeout: a *NetworkError, retried.
 //   - A missing secret, or no space on disk for the body: retried.
-//   - A malformed payload, an address that is not allowed, or a body too long to be saved: archived.
+//   - A malformed payload, an address that is not allowed, or a body too long to be saved:
+//     archived.
 //
 // A call can be made more than once, because asynq can run a job more than once.
 type HTTPHandler struct {
-	// AllowPrivate lists networks that jobs may call although they are not public, such as loopback.
-	// With a proxy, only the proxy's address is checked, not the target's.
+	// AllowPrivate lists networks that jobs may call although they are not public, such as
+	// loopback. With a proxy, only the proxy's address is checked, not the target's.
 	AllowPrivate []netip.Prefix
 	// Secrets are patterns of path.Match for the secrets that payloads may refer to, such as
-	// "env:API_TOKEN" and "file:/run/secrets/*". Who can enqueue jobs can send them to any host.
+	// "env:API_TOKEN" and "file:/run/secrets/*". Users who enqueue jobs can send them to any host.
 	Secrets []string
 	// SecretHeaders are names of headers whose values are secrets, in addition to names such as
 	// X-Api-Key. A * matches any text. A redirect to another host or port drops these headers.
 	SecretHeaders []string
-	// RedirectBodies are the hosts that may get the body of a call that another host or port
-	// redirects with 307 or 308, such as "example.com", or "*.example.com" for all hosts below it.
+	// RedirectBodies are hosts such as "example.com", or "*.example.com" for all its subdomains. If
+	// another host or port redirects a call there with 307 or 308, they may get the call's body.
 	RedirectBodies []string
 	// SaveDir is the folder below which payloads may save bodies. Empty means that they may not.
 	SaveDir string
@@ -100,8 +102,8 @@ func (h *HTTPHandler) ProcessTask(ctx context.Context, task *asynq.Task) error {
 	return presentable(err)
 }
 
-// do makes the call. It returns a result if there was a response, and an error unless the response
-// is complete and expected.
+// do makes the call. The result is nil if there was no response. The error is nil only if the
+// response is complete and its status expected.
 func (h *HTTPHandler) do(ctx context.Context, call HTTPRequest) (*HTTPResult, error) {
 	ctx, cancel := withTimeout(ctx, cmp.Or(call.Timeout, DefaultTimeout))
 	defer cancel()
@@ -128,8 +130,9 @@ func withTimeout(ctx context.Context, timeout time.Duration) (context.Context, c
 	return context.WithTimeoutCause(ctx, timeout, fmt.Errorf("no complete response within %s: %w", duration.Exact(timeout), context.DeadlineExceeded))
 }
 
-// exchange makes one request and reports its latency and an exhausted quota. Feedback reports a status
-// from 400. The error hides the secrets. If there was no connection, it is a notCalled.
+// exchange makes one request. It reports the latency, and an exhausted quota if the status is below
+// 400: Feedback reports other statuses. The error hides the secrets. It is a notCalled if there was
+// no connection.
 func (h *HTTPHandler) exchange(ctx context.Context, call HTTPRequest) (*openResponse, error) {
 	withSecrets, hidden, err := h.resolveSecrets(call)
 	if err != nil {

@@ -18,7 +18,8 @@ import (
 	"github.com/headgate/headgate/tasks/internal/links"
 )
 
-// requeue returns the error that puts the job back as the next call, or archives it if PutBackAs is nil.
+// requeue returns the error that puts the job back as the next call, or archives it if PutBackAs is
+// nil.
 func (h *HTTPHandler) requeue(resp *openResponse, next HTTPRequest) error {
 	again := asynq.SkipRetry
 	if h.PutBackAs != nil {
@@ -32,7 +33,7 @@ func (h *HTTPHandler) requeue(resp *openResponse, next HTTPRequest) error {
 }
 
 // next returns the call to which the response redirects, or nil. The error is the reason for not
-// following a redirect. A response with an expected status or without a Location is no redirect.
+// following a redirect. If the status is expected, or if there is no Location, both are nil.
 func (h *HTTPHandler) next(resp *openResponse) (*HTTPRequest, error) {
 	location := resp.Header.Get("Location")
 	if !redirects(resp.StatusCode) || location == "" || slices.Contains(resp.call.Expect, resp.StatusCode) {
@@ -79,9 +80,9 @@ func (resp *openResponse) locate(location string) (string, error) {
 }
 
 // redirected returns the call to the next URL. After 307 and 308 it has the same method and body.
-// After 301, 302 and 303 it is a GET, or the same HEAD, without a body and without headers such as
-// Content-Type. At another host or port it has no Host header, no headers with secret names such as
-// Authorization, and no headers that refer to a secret.
+// After 301, 302 and 303 it is a GET, or a HEAD if it was one, without a body and without headers
+// such as Content-Type. If the next URL has another host or port, the call has no Host header, no
+// headers with secret names such as Authorization, and no headers that refer to a secret.
 func (r HTTPRequest) redirected(status int, next string, secretNames []string) HTTPRequest {
 	same := status == http.StatusTemporaryRedirect || status == http.StatusPermanentRedirect
 	away := !sameOrigin(r.URL, next)
@@ -102,8 +103,9 @@ func (r HTTPRequest) redirected(status int, next string, secretNames []string) H
 	return r
 }
 
-// sameOrigin reports whether secrets and bodies for one URL may be sent to the other. The URLs must
-// have the same scheme, host and port, or lead from a host's default port of http to that of https.
+// sameOrigin reports whether secrets and bodies for the URL from may be sent to the URL to. The
+// URLs must have the same scheme, host and port, or lead from http on port 80 to https on port 443
+// of a host.
 func sameOrigin(from, to string) bool {
 	parts := func(text string) (host, port string) {
 		u, err := url.Parse(text)

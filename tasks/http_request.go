@@ -42,9 +42,10 @@ const (
 //	 "headers": {"Content-Type": "application/json"}, "body": "{\"n\":1}",
 //	 "timeout": "10s", "expect": [200, 404]}
 //
-// In the path and the query of URL and in the values of Headers, ${env:NAME} and ${file:/path} refer
-// to secrets of the worker that HTTPHandler.Secrets allows. They are inserted when the request is
-// sent. Programs that build payloads from untrusted text must remove such references from the text.
+// In the path and the query of URL and in the values of Headers, ${env:NAME} and ${file:/path}
+// refer to secrets of the worker that HTTPHandler.Secrets allows. They are inserted when the
+// request is sent. Programs that build payloads from untrusted text must remove such references
+// from the text.
 type HTTPRequest struct {
 	// Method is the HTTP method. The zero value means GET.
 	Method string `json:"method,omitempty" want:"a text such as \"GET\""`
@@ -61,17 +62,17 @@ type HTTPRequest struct {
 	Timeout time.Duration `json:"timeout,omitempty" want:"a text such as \"10s\""`
 	// Expect lists the statuses that mean success. The zero value means any 2xx.
 	Expect []int `json:"expect,omitempty" want:"a list of statuses such as [200, 404]"`
-	// Redirects reports whether redirects are followed, except those with an expected status. The job
-	// is put back at every redirect, with the next URL, and then needs the permits of that URL: see
-	// HTTPHandler.PutBackAs.
+	// Redirects reports whether redirects are followed, except those with an expected status. The
+	// job is put back at every redirect, with the next URL, and then needs the permits of that URL:
+	// see HTTPHandler.PutBackAs.
 	Redirects bool `json:"redirects,omitempty" want:"true or false"`
 	// Hops is the number of redirects that have led to URL, up to MaxRedirects.
 	Hops int `json:"hops,omitempty" want:"a number of redirects"`
 	// KeepHeaders names the headers of the response to keep in the result.
 	KeepHeaders []string `json:"keep_headers,omitempty" want:"a list of names such as [\"ETag\"]"`
 	// Save is the path below HTTPHandler.SaveDir to which an expected response's body is saved,
-	// instead of to the result. In a folder, also one that ends in a slash and is not there yet, the
-	// file is named by the body's SHA-256.
+	// instead of to the result. If the path is a folder or ends in a slash, the file in this folder
+	// is named by the body's SHA-256.
 	Save string `json:"save,omitempty" want:"a path such as \"pages/\""`
 	// MaxBody is the maximum number of bytes of the body in the result. A longer body is cut. With
 	// Save a longer body is an error. The zero value means DefaultResultBody, or with Save
@@ -83,8 +84,8 @@ type HTTPRequest struct {
 // that RFC 9309 requires crawlers to follow.
 const MaxRedirects = 5
 
-// NewHTTPRequest returns a task that makes the call. With an asynq.Retention the result is kept after
-// success. The error is Validate's.
+// NewHTTPRequest returns a task that makes the call. With an asynq.Retention the result is kept
+// after success. The error is Validate's.
 func NewHTTPRequest(r HTTPRequest, opts ...asynq.Option) (*asynq.Task, error) {
 	return newTask(TypeHTTPRequest, r, opts)
 }
@@ -168,7 +169,7 @@ func validateURL(text string) error {
 	}
 	u, err := url.Parse(text)
 	if err != nil {
-		// Without the URL, which may contain a password and cannot be redacted.
+		// The error leaves out the URL, which may contain a password and cannot be redacted.
 		if outer, ok := errors.AsType[*url.Error](err); ok {
 			err = outer.Err
 		}

@@ -22,12 +22,13 @@ import (
 	"github.com/headgate/headgate/internal/redact"
 )
 
-// maxDrain is the number of further bytes of a body that are read and dropped, so that the connection
-// can be reused. Reading more costs more than a new connection.
+// maxDrain is the number of further bytes of a body that are read and dropped, so that the
+// connection can be reused. Reading more costs more than a new connection.
 const maxDrain = 256 << 10
 
-// HTTPResult is the result of an http:request task, in JSON. asynq keeps it as long as the task: see
-// asynq.Retention. Secrets in the response are replaced with their references, except in a saved body.
+// HTTPResult is the result of an http:request task, in JSON. asynq keeps it as long as the task:
+// see asynq.Retention. Secrets in the response are replaced with their references, except in a
+// saved body.
 type HTTPResult struct {
 	Status     int         `json:"status"`
 	URL        string      `json:"url,omitempty"`     // of the response, if redirects led to it
@@ -78,7 +79,7 @@ func (resp *openResponse) Read(p []byte) (int, error) {
 
 // readBody reads the body into the result, up to the call's limit.
 func (resp *openResponse) readBody(result *HTTPResult) error {
-	size := cmp.Or(min(resp.call.MaxBody, MaxResultBody), DefaultResultBody) // for a file, MaxBody can be larger
+	size := cmp.Or(min(resp.call.MaxBody, MaxResultBody), DefaultResultBody) // with Save, MaxBody may be larger
 	// A secret that begins within the limit is read to its end, so that it can be recognized.
 	body, err := io.ReadAll(io.LimitReader(resp, size+1+int64(resp.secrets.longest())))
 	result.Truncated = err != nil || int64(len(body)) > size
@@ -142,9 +143,10 @@ func (h *HTTPHandler) save(resp *openResponse, result *HTTPResult) (err error) {
 	return err
 }
 
-// saveFile streams a body into a file below a folder. It returns the path below the folder, the SHA-256
-// in hexadecimal digits, and the length; after an error the length is -1. If the name is a folder or
-// ends in a slash, the file in that folder is named by its SHA-256, so that equal bodies are saved once.
+// saveFile streams a body into a file below a folder. It returns the path below the folder, the
+// SHA-256 in hexadecimal digits, and the length; after an error the length is -1. If the name is a
+// folder or ends in a slash, the file in that folder is named by its SHA-256, so that equal bodies
+// are saved once.
 //
 // saveFile renames the file when it is complete and on disk, and replaces a file of that name
 // atomically. It uses an os.Root, so no path and no link leads out of dir. A killed process leaves
@@ -189,9 +191,10 @@ func saveFile(dir, name string, body io.Reader) (saved, hash string, length int6
 	return saved, hash, n, nil
 }
 
-// keepResult writes a result to its task as JSON. If Redis fails, it tries again until ctx ends, for a
-// minute at most, because the job makes its call again without a result. It returns the job's error
-// failed, joined with the error of writing. A task that does not come from a server keeps no result.
+// keepResult writes a result to its task as JSON. If Redis fails, keepResult tries again for a
+// minute, or until ctx ends, because a job without its result makes its call again. It returns
+// failed, which is the job's own error, joined with the error of writing. A task that no server
+// runs keeps no result.
 func keepResult(ctx context.Context, task *asynq.Task, result any, failed error) error {
 	writer := task.ResultWriter()
 	if writer == nil {

@@ -15,10 +15,10 @@ import (
 	"golang.org/x/net/http/httpguts"
 )
 
-// Payloads are kept in Redis, shown by tools and copied into logs, so they contain references instead
-// of secrets. The worker inserts the secrets when it sends the request. It replaces them with their
-// references in results, errors and the payload of a redirect, but not if the upstream returns them
-// in another form, such as base64.
+// Payloads are kept in Redis, shown by tools and copied into logs, so they contain references
+// instead of secrets. The worker inserts the secrets when it sends the request. It replaces them
+// with their references in results, errors and the payload of a redirect, but not if the upstream
+// returns them in another form, such as base64.
 
 // reference matches ${env:NAME} and ${file:PATH}, and referenceStart its beginning.
 var (
@@ -26,8 +26,8 @@ var (
 	referenceStart = regexp.MustCompile(`\$\{(?:env|file):`)
 )
 
-// minSecret is the minimum length of a secret. A shorter secret may occur in other text, which would
-// be hidden.
+// minSecret is the minimum length of a secret in bytes. A shorter one may also occur in text that
+// is no secret, and would be replaced there.
 const minSecret = 8
 
 // References returns the number of references to secrets in a text, and an error if one of them is
@@ -76,8 +76,8 @@ func lookup(name string) (string, error) {
 	return value, nil
 }
 
-// Secret returns the secret of a reference such as ${env:API_TOKEN} or ${file:/path}. It returns any
-// other text unchanged. The error says why the secret is not available.
+// Secret returns the secret of a reference such as ${env:API_TOKEN} or ${file:/path}. It returns
+// any other text unchanged. The error says why the secret is not available.
 func Secret(text string) (string, error) {
 	if !IsReference(text) {
 		return text, nil
@@ -102,8 +102,8 @@ func (s secrets) hide(text string) string {
 	return strings.NewReplacer(pairs...).Replace(text)
 }
 
-// hideStart returns up to n bytes of the beginning of a text, without its secrets. The argument is the
-// whole text, or at least its first n + longest bytes, which may end within a secret.
+// hideStart returns up to n bytes of the beginning of a text, without its secrets. The caller
+// passes the whole text, or at least its first n + longest bytes, which may end within a secret.
 func (s secrets) hideStart(text []byte, n int) []byte {
 	hidden := []byte(s.hide(string(text)))
 	if len(text) > n {
@@ -112,8 +112,8 @@ func (s secrets) hideStart(text []byte, n int) []byte {
 	return hidden
 }
 
-// hideEnd returns up to n bytes of the end of a text, without its secrets. The argument is the whole
-// text, or at least its last n + longest bytes, which may begin within a secret.
+// hideEnd returns up to n bytes of the end of a text, without its secrets. The caller passes the
+// whole text, or at least its last n + longest bytes, which may begin within a secret.
 func (s secrets) hideEnd(text []byte, n int) string {
 	hidden := s.hide(string(text))
 	if len(text) > n {
@@ -144,8 +144,8 @@ func validHeaderValue(value string) bool {
 	return utf8.ValidString(value) && httpguts.ValidHeaderFieldValue(value)
 }
 
-// resolveSecrets returns the call with secrets in place of its references, and the secrets. The error
-// names all missing secrets.
+// resolveSecrets returns the call with secrets in place of its references, and the secrets. The
+// error names all missing secrets.
 func (h *HTTPHandler) resolveSecrets(call HTTPRequest) (HTTPRequest, secrets, error) {
 	var found secrets
 	var failed error

@@ -15,7 +15,8 @@ import (
 	"github.com/dunglas/httpsfv"
 )
 
-// longestWait is the longest wait that is read from a header. It fits into a Duration and a limiter.
+// longestWait is the longest wait that is read from a header. It fits into a Duration and a
+// limiter.
 const longestWait = 365 * 24 * time.Hour
 
 // ReadUpstream reads the rate limits in the header of a response that arrived at now: Retry-After,
@@ -24,8 +25,8 @@ const longestWait = 365 * 24 * time.Hour
 //
 // until is the time from which the upstream accepts calls again, at most a year from now, or the
 // zero Time. It is the time of Retry-After with 429, 503 and 403, or else the latest reset of the
-// exhausted quotas. A quota with a reset and an unknown rest counts as exhausted with 429 and 503.
-// retryAfter is the wait of Retry-After with any status.
+// exhausted quotas. With 429 and 503, a quota with a reset but no remaining number counts as
+// exhausted. retryAfter is the wait of Retry-After with any status, or 0.
 func ReadUpstream(status int, h http.Header, now time.Time) (until time.Time, retryAfter time.Duration) {
 	r := upstreamReader{header: h, now: now, quotas: map[string]*quota{}}
 	limited := status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable
@@ -47,7 +48,7 @@ func ReadUpstream(status int, h http.Header, now time.Time) (until time.Time, re
 type quota struct {
 	remaining  int64 // -1 if it is unknown
 	reset      time.Time
-	resetAfter time.Time // goes before reset, which depends on the upstream's clock
+	resetAfter time.Time // is used instead of reset, which may depend on the upstream's clock
 }
 
 // upstreamReader collects the parts of quotas, which can be in several fields.
@@ -57,8 +58,8 @@ type upstreamReader struct {
 	quotas map[string]*quota // by the upstream's name in lower case, which can be empty
 }
 
-// readStructured reads the field of draft-ietf-httpapi-ratelimit-headers: a list of named items such
-// as `"burst";r=50;t=30`, or "limit=100, remaining=50, reset=5", which the draft had up to its
+// readStructured reads the field of draft-ietf-httpapi-ratelimit-headers: a list of named items
+// such as `"burst";r=50;t=30`, or "limit=100, remaining=50, reset=5", which the draft had up to its
 // seventh version.
 func (r *upstreamReader) readStructured() {
 	fields := r.header.Values("RateLimit")
@@ -92,8 +93,8 @@ func (r *upstreamReader) readStructured() {
 	}
 }
 
-// namedField matches X-RateLimit-Remaining, RateLimit-Reset, X-RateLimit-Reset-After, and fields with
-// a quota's name: after the part, as in X-RateLimit-Reset-Tokens (OpenAI), or before it, as in
+// namedField matches X-RateLimit-Remaining, RateLimit-Reset, X-RateLimit-Reset-After, and fields
+// with a quota's name: after the part, as in X-RateLimit-Reset-Tokens (OpenAI), or before it, as in
 // Anthropic-RateLimit-Tokens-Reset.
 var namedField = regexp.MustCompile(`(?i)^(?:x-|anthropic-)?rate-?limit-(?:(.+)-)??(remaining|reset-after|reset)(?:-(.+))?$`)
 
@@ -109,8 +110,8 @@ func (r *upstreamReader) readNamed() {
 	}
 }
 
-// set sets a part of a quota. Only the first number of a field counts, because some servers write
-// "100, 100;w=60". set ignores a field that does not begin with a number.
+// set sets a part of a quota, and ignores values that it cannot read. Of a remaining part, only the
+// first number counts, because some servers write "100, 100;w=60".
 func (r *upstreamReader) set(name, part string, values ...string) {
 	name = strings.ToLower(name)
 	q := cmp.Or(r.quotas[name], &quota{remaining: -1})
@@ -131,7 +132,8 @@ func (r *upstreamReader) set(name, part string, values ...string) {
 // retryAfterField matches Retry-After, X-RateLimit-Retry-After and Retry-After-Ms.
 var retryAfterField = regexp.MustCompile(`(?i)^(?:x-)?(?:rate-?limit-)?retry-after(-ms)?$`)
 
-// retryAfter returns the longest wait of the Retry-After fields, or 0, rounded up to the field's unit.
+// retryAfter returns the longest wait of the Retry-After fields, or 0, rounded up to the field's
+// unit.
 func (r *upstreamReader) retryAfter() (longest time.Duration) {
 	for name, values := range r.header {
 		if m := retryAfterField.FindStringSubmatch(name); m != nil {
@@ -172,8 +174,9 @@ var dateForms = []string{
 	time.RFC3339, "2006-01-02T15:04:05Z0700", "2006-01-02T15:04:05", "2006-01-02 15:04:05Z07:00", "2006-01-02 15:04:05",
 }
 
-// parse returns the time until a time, which is negative if the time is in the past. It reads a
-// number of units, seconds or milliseconds since 1970, a duration such as "6m0s", and a date.
+// parse returns the wait until the time that a text names. It is negative if that time is in the
+// past. The text is a number of units, seconds or milliseconds since 1970, a duration such as
+// "6m0s", or a date.
 func (r *upstreamReader) parse(text string, unit time.Duration) (wait time.Duration, ok bool) {
 	date, err := http.ParseTime(r.header.Get("Date"))
 	if err != nil {

@@ -1,5 +1,5 @@
 // Command library is an asynq program whose jobs obey a limit: fifty calls a
-// second of each host, whatever the number of workers. It differs from a
+// second to each host, whatever the number of workers. It differs from a
 // program without limits by two constructors and the rules.
 //
 //	REDIS_URL=redis://localhost:6379 go run ./examples/library

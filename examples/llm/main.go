@@ -1,7 +1,7 @@
 // Command llm sends questions, one per line, to a model under the quotas of its API: requests per
-// minute, tokens per minute and tokens per day. The tokens of an answer are known only afterwards, so
-// each call is charged an estimate first and then settled. The difference is available to other calls
-// at once.
+// minute, tokens per minute and tokens per day. The tokens of an answer are known only afterwards,
+// so each call is charged an estimate first and then settled. The difference is available to other
+// calls at once.
 //
 //	REDIS_URL=redis://localhost:6379 MODEL_URL=https://api.example.com/v1/chat/completions \
 //	    go run ./examples/llm < questions.txt
@@ -63,7 +63,7 @@ func ask(ctx context.Context, task *asynq.Task) error {
 		return err
 	}
 	defer resp.Body.Close()
-	if err := tasks.CheckResponse(ctx, resp); err != nil { // a 429 blocks the limits until Retry-After
+	if err := tasks.CheckResponse(ctx, resp); err != nil { // a 429 blocks the limits for all workers
 		return err
 	}
 	var answer struct {

@@ -5,8 +5,8 @@
 // new URLs, and records the final state of its own URL with Done. If a worker dies between two
 // steps, its job runs again from the first step, so each step can be repeated.
 //
-// A crawl is complete when none of its URLs waits. The next seed then starts it again with an empty set
-// of URLs.
+// A seed is a job that no other job of the crawl enqueued. A crawl is complete when none of its
+// URLs waits. The next seed then starts the crawl again, with an empty set of URLs.
 package frontier
 
 import (
@@ -55,26 +55,27 @@ func New(rdb redis.UniversalClient, scope string) *Frontier {
 // Crawl is one run of a crawl, from its start until the next start.
 type Crawl struct {
 	Name string
-	// Start is the time in µs at which the crawl's first seed was enqueued, or for the Claim of a
-	// seed, this seed. A later crawl of the same name has a larger Start.
+	// Start is the time in µs at which the crawl's first seed was enqueued. In a seed's Claim, it
+	// is the time at which this seed was enqueued. A later crawl of the same name has a larger
+	// Start.
 	Start int64
 }
 
 // The results of Claim. The job may call Found and Done only after Take.
 const (
 	Take  = "take"  // the job may fetch the URL
-	Done  = "done"  // the URL is finished
-	Other = "other" // another job owns it
+	Done  = "done"  // the URL has a final state: no job may take it
+	Other = "other" // another job owns the URL
 	Over  = "over"  // another crawl of that name has started
 )
 
-// Claim lets a job take its URL, which must be in canonical form. The job, given by its queue and ID,
-// owns the URL until Done, and may claim it again each time it runs. from is the page that linked the
-// URL; it is empty for a seed.
+// Claim lets a job take its URL, which must be in canonical form. The job, given by its queue and
+// ID, owns the URL until Done, and may claim it again each time it runs. from is the page that
+// linked the URL; it is empty for a seed.
 //
-// Claim returns the job's crawl and the result. If the result is Over, the crawl is the newer one. A
-// seed with a Start after that of the crawl restarts the crawl if none of the crawl's URLs waits. Any
-// other seed joins the crawl.
+// Claim returns the current crawl of that name and the result. If a seed was enqueued after the
+// crawl's Start, and none of the crawl's URLs waits, the seed starts the crawl again. Any other
+// seed joins the crawl. If Redis has forgotten the crawl, any job starts it again.
 func (f *Frontier) Claim(ctx context.Context, c Crawl, url, from, job string) (crawl Crawl, result string, err error) {
 	reply, err := crawlClaimScript.Run(ctx, f.rdb, f.keys(), c.Name, c.Start, url, from, canonical.HostOf(url), job,
 		crawlTTL.Milliseconds()).StringSlice()
@@ -85,7 +86,8 @@ func (f *Frontier) Claim(ctx context.Context, c Crawl, url, from, job string) (c
 	return Crawl{c.Name, start}, reply[1], err
 }
 
-// Begin starts a crawl. The remaining jobs of the current crawl of that name do nothing from then on.
+// Begin starts a crawl. The remaining jobs of the current crawl of that name do nothing from then
+// on.
 func (f *Frontier) Begin(ctx context.Context, c Crawl) error {
 	now, err := f.rdb.Time(ctx).Result()
 	if err == nil {
@@ -103,7 +105,8 @@ func (f *Frontier) Begin(ctx context.Context, c Crawl) error {
 	return nil
 }
 
-// Link is a URL that a page links, and the state that it gets if it is new.
+// Link is a URL that a page links, and the state that the URL gets if it is new or was left out
+// before.
 type Link struct {
 	URL   string
 	State State
@@ -115,9 +118,10 @@ type Link struct {
 //     returns Waiting again for URLs whose jobs have not started.
 //   - MaxPages and MaxHostPages: the crawl has reached that maximum.
 //   - "": the URL was recorded before, and needs no job.
-//   - Any other state is the link's own State: the URL is new, and needs no job.
+//   - Any other state is the link's own State: the URL is left out, and needs no job.
 //
-// It returns no states if another crawl of that name has started.
+// A URL that was left out before, other than as Disallowed, is checked as if it were new. Found
+// returns no states if another crawl of that name has started.
 func (f *Frontier) Found(ctx context.Context, crawl Crawl, page string, links []Link) ([]State, error) {
 	args := []any{crawl.Name, crawl.Start, crawlTTL.Milliseconds(), f.MaxURLs, f.MaxHostURLs, page}
 	for _, l := range links {
@@ -130,8 +134,9 @@ func (f *Frontier) Found(ctx context.Context, crawl Crawl, page string, links []
 	return states, nil
 }
 
-// Done records the final state of a URL and the number of the page's links that were not read. It
-// does nothing if another crawl of that name has started.
+// Done records the state of a URL after its job, and the number of the page's links that were not
+// read. It does nothing if another crawl of that name has started, or if the URL's state is final
+// already.
 func (f *Frontier) Done(ctx context.Context, crawl Crawl, url string, state State, unread int) error {
 	err := crawlDoneScript.Run(ctx, f.rdb, f.keys(), crawl.Name, crawl.Start, crawlTTL.Milliseconds(), url,
 		canonical.HostOf(url), state, unread).Err()

@@ -19,7 +19,7 @@ const (
 	Fetched    State = "fetched"
 	Redirected State = "redirected"
 	Missing    State = "missing" // a permanent 4xx, or a redirect that leads nowhere
-	Failed     State = "failed"  // its job is archived or dropped; it may be run again
+	Failed     State = "failed"  // the job is archived or dropped; an operator may run it again
 )
 
 // The states of URLs that are left out.
@@ -27,9 +27,9 @@ const (
 	Disallowed   State = "disallowed"     // by robots.txt
 	MaxPages     State = "max_pages"      // the crawl has reached MaxURLs
 	MaxHostPages State = "max_host_pages" // the URL's host has reached MaxHostURLs
-	TooDeep      State = "too_deep"
-	OtherHost    State = "other_host" // the crawl does not go to its host
-	Excluded     State = "excluded"   // by CrawlHandler.Include and Exclude
+	TooDeep      State = "too_deep"       // more links away from the seed than its depth
+	OtherHost    State = "other_host"     // the crawl may not visit the URL's host
+	Excluded     State = "excluded"       // by CrawlHandler.Include and Exclude
 )
 
 // States returns all states, in the order of lists.
@@ -51,8 +51,9 @@ type Counts struct {
 	LeftOut    LeftOut `json:"left_out"`
 }
 
-// LeftOut holds the number of URLs that a crawl has left out, by reason. A crawl remembers at most
-// MaxURLs of them, and counts any other each time it is found.
+// LeftOut holds the number of URLs that a crawl has left out, by reason. Once a crawl knows 2 ·
+// MaxURLs URLs, it remembers no further URL that is left out, and counts such a URL each time it is
+// found.
 type LeftOut struct {
 	Disallowed   int `json:"disallowed" redis:"n:disallowed"`
 	MaxPages     int `json:"max_pages" redis:"n:max_pages"`
@@ -64,7 +65,7 @@ type LeftOut struct {
 	Unread int `json:"unread" redis:"n:unread"`
 }
 
-// Sum returns the number of URLs that are left out for any reason.
+// Sum returns the sum of all counts, including Unread. It can count a URL more than once.
 func (l LeftOut) Sum() int {
 	return l.Disallowed + l.MaxPages + l.MaxHostPages + l.TooDeep + l.OtherHost + l.Excluded + l.Unread
 }
@@ -74,7 +75,8 @@ func (l LeftOut) Sum() int {
 type Progress struct {
 	Name  string    `json:"name"`
 	Began time.Time `json:"began"` // by Redis's clock
-	// Ended is the time at which a job last claimed a URL, or zero while a URL waits.
+	// Ended is zero while a URL waits. Otherwise it is the time at which a job last took a URL, so
+	// the end of that job is a little later. If no job has taken one, Ended is Began.
 	Ended time.Time `json:"ended,omitzero"`
 	Counts
 }
@@ -113,12 +115,12 @@ func (f *Frontier) Progress(ctx context.Context, crawl string) (p Progress, ok b
 type URL struct {
 	State State  `json:"state"`
 	URL   string `json:"url"`
-	From  string `json:"from,omitempty"` // the page that linked it first; empty for a seed
+	From  string `json:"from,omitempty"` // the page that first linked the URL; empty for a seed
 }
 
-// URLs calls fn with the URLs of a crawl that are in a state, or in any state if it is empty, a few
-// hundred at a time, in no order. While the crawl runs, a URL can be listed twice. If fn returns an
-// error, URLs returns it at once.
+// URLs calls fn with the URLs of a crawl that are in a state, a few hundred at a time, in no order.
+// An empty state means any state. While the crawl runs, a URL can be listed twice. If fn returns an
+// error, URLs returns that error at once.
 func (f *Frontier) URLs(ctx context.Context, crawl string, state State, fn func([]URL) error) error {
 	for cursor := uint64(0); ; {
 		pairs, next, err := f.rdb.HScan(ctx, f.key("crawl_seen", crawl), cursor, "", 500).Result()

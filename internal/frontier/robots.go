@@ -8,15 +8,16 @@ import (
 const (
 	robotsTimeout = time.Minute    // a job that requests a robots.txt for longer counts as lost
 	robotsTTL     = 24 * time.Hour // a robots.txt is valid for a day (RFC 9309, 2.4)
-	robotsForget  = 2 * time.Hour  // a failure is kept for this time after its hold
+	robotsForget  = 2 * time.Hour  // how long a failure is remembered after its pause
 )
 
 // Robots is the state of an origin's robots.txt, which all crawls of a scope share. An origin is a
 // scheme, host and port. The zero value means that nothing is known.
 type Robots struct {
-	Known bool   `redis:"known"` // the file was fetched within a day
-	Text  []byte `redis:"text"`  // beginning of the file, empty if there is no file
-	// Next is the URL to request the file from, after Hops redirects. Empty means the origin's own.
+	Known bool   `redis:"known"` // the file, or that there is none, was found within a day
+	Text  []byte `redis:"text"`  // beginning of the file; empty if there is no file
+	// Next is the URL from which to request the file, after Hops redirects. Empty means /robots.txt
+	// of the origin.
 	Next         string `redis:"next"`
 	Hops         int    `redis:"hops"`
 	FailingSince int64  `redis:"failing"` // time of the first of the failed requests in ms, or 0
@@ -28,15 +29,15 @@ func (f *Frontier) Robots(ctx context.Context, origin string) (r Robots, err err
 	return r, err
 }
 
-// LockRobots takes the lock for requesting an origin's robots.txt. It returns 0 if the caller has the
-// lock, until StoreRobots or for a minute. Otherwise it returns how long the lock is held by another
-// job, or because the last request failed.
+// LockRobots takes the lock for requesting an origin's robots.txt. It returns 0 if the caller now
+// has the lock, until StoreRobots or for a minute. Otherwise it returns the time until the lock is
+// free: another job has the lock, or the pause after a failed request is not over.
 func (f *Frontier) LockRobots(ctx context.Context, origin string) (wait time.Duration, err error) {
 	return f.lock(ctx, "robots_busy", origin, robotsTimeout)
 }
 
-// StoreRobots stores the state of an origin's robots.txt, and releases the lock after a time. It
-// stores a failure for two hours more.
+// StoreRobots stores the state of an origin's robots.txt, and releases the lock after hold, or at
+// once if hold is 0. A failure is forgotten two hours after hold, any other state after a day.
 func (f *Frontier) StoreRobots(ctx context.Context, origin string, r Robots, hold time.Duration) error {
 	key, busy := f.key("robots", origin), f.key("robots_busy", origin)
 	ttl := robotsTTL

@@ -49,7 +49,7 @@ func Canonical(base, reference string) (string, error) {
 	if len(text) > MaxURL {
 		return "", fmt.Errorf("a URL of %d bytes: want at most %d", len(text), MaxURL)
 	}
-	// Requests are parsed by net/url, which must find the same host.
+	// A request is made with net/url, which must find the same host.
 	again, err := url.Parse(text)
 	same := err == nil && again.Hostname() == strings.Trim(u.Hostname(), "[]")
 	// The key of the job's limits is the host that net/url finds in the reference.
@@ -74,8 +74,8 @@ func shown(reference string) string {
 // 2.3). It excludes the dot: a decoded dot would have to be resolved in a path.
 func unreserved(c byte) bool { return canonical.Alphanumeric(c) || strings.IndexByte("-_~", c) >= 0 }
 
-// brace reports whether a character is a brace. Braces are encoded so that no URL contains a
-// reference to a secret. The parser has encoded the other characters.
+// brace reports whether a character is a brace. Braces are encoded, so that no URL contains a
+// reference to a secret. The parser has encoded all other characters that need it.
 func brace(c byte) bool { return c == '{' || c == '}' }
 
 // Within reports whether the URL's host is allowed. "example.com" allows this host, and

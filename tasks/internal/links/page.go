@@ -11,7 +11,7 @@ import (
 	"golang.org/x/net/html/charset"
 )
 
-// MaxLinks is the number of references that are read from a page, without duplicates.
+// MaxLinks is the maximum number of different references that are read from a page.
 const MaxLinks = 10_000
 
 // maxTag is the maximum size of a tag, and of the text of a script, in bytes. Parsing a tag with
@@ -28,8 +28,9 @@ type Page struct {
 	Truncated bool // the parsing stopped at a tag or a script of more than 2 MiB
 }
 
-// FromPage parses a page that was fetched from the URL. The agent is the crawler's product token:
-// the page may have directives for this crawler alone. FromPage accepts any text as HTML.
+// FromPage parses a page that was fetched from the URL. robotsTags are the values of its
+// X-Robots-Tag headers. agent is the crawler's product token, because directives can be for one
+// crawler only. FromPage accepts any text as HTML.
 //
 // It reads the links of a, area, iframe and frame elements, and of link elements with the relation
 // next or canonical.
@@ -64,8 +65,8 @@ func FromPage(url, contentType string, robotsTags []string, agent string, page [
 type reader struct {
 	agent    string
 	base     string
-	based    bool            // whether there was a base with href: only the first counts
-	noFollow bool            // a directive that also applies to the links before it
+	based    bool            // a base with href was read; only the first counts
+	noFollow bool            // a directive says nofollow, which also applies to the links before it
 	read     map[string]bool // references as they are written
 	seen     map[string]bool // links
 	page     Page
@@ -108,8 +109,8 @@ func (r *reader) tag(z *html.Tokenizer) {
 	}
 }
 
-// link adds the URL of a reference, unless the URL is known or cannot be fetched. A reference that
-// is only a fragment is a link to the page itself.
+// link adds the URL of a reference, unless the URL was added before or is not valid for a crawl. A
+// reference that is only a fragment is a link to the page itself.
 func (r *reader) link(reference string) {
 	reference = strings.TrimSpace(reference)
 	if r.read[reference] {

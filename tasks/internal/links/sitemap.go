@@ -30,12 +30,13 @@ type Sitemap struct {
 	Truncated bool     // there are more than MaxSitemapEntries; the others are left out
 }
 
-// ReadSitemap reads a sitemap that was fetched from the URL: XML, an RSS or Atom feed, or plain text
-// with one URL a line, gzipped or not. It leaves out entries whose URL cannot be crawled, but not
-// entries on other hosts, which sitemaps.org forbids.
+// ReadSitemap reads a sitemap that was fetched from the URL: XML, an RSS or Atom feed, or plain
+// text with one URL a line, gzipped or not. It leaves out entries whose URL cannot be crawled. It
+// keeps entries on other hosts, although sitemaps.org forbids them.
 //
-// It returns an error if the sitemap has no URL, and also, with the entries before it, if the sitemap is
-// corrupt or longer than MaxSitemapSize, a line of plain text is longer than 64 KB, or reading fails.
+// It returns an error if the sitemap has no URL. It returns the entries so far and an error if the
+// sitemap is corrupt or longer than MaxSitemapSize, if a line of plain text is longer than 64 KB,
+// or if reading fails.
 func ReadSitemap(url string, text io.Reader) (Sitemap, error) {
 	s := sitemapReader{url: url}
 	err := s.read(text)
@@ -78,7 +79,7 @@ func (s *sitemapReader) read(text io.Reader) error {
 	for lines.Scan() && !s.Truncated {
 		if line := strings.TrimSpace(lines.Text()); line != "" {
 			s.count()
-			s.add(&s.Pages, "", line) // only absolute URLs: any text is a relative one
+			s.add(&s.Pages, "", line) // no base, because any text would be a relative URL
 		}
 	}
 	return lines.Err()
@@ -102,9 +103,10 @@ func (s *sitemapReader) add(to *[]string, base, loc string) {
 // xmlDeclaration matches the declaration at the beginning of XML, and its encoding.
 var xmlDeclaration = regexp.MustCompile(`^\s*<\?xml(?:[^>]*?encoding\s*=\s*["']([^"']+)["'])?[^>]*>`)
 
-// readXML reads the entries of a sitemap, an index or a feed. Many sitemaps are not valid XML. They have a
-// bare &, an entity of HTML, bytes that are not UTF-8, or unbalanced tags. Such a mistake must not
-// affect the other entries, so readXML decodes no elements, and looks at one tag at a time.
+// readXML reads the entries of a sitemap, an index or a feed. Many sitemaps are not valid XML: they
+// have a bare &, an entity of HTML, bytes that are not UTF-8, or unbalanced tags. Such a mistake
+// must not affect the other entries, so readXML does not decode whole elements, but reads one tag
+// at a time.
 func (s *sitemapReader) readXML(in *bufio.Reader) error {
 	var text io.Reader = in
 	if start, _ := in.Peek(512); xmlDeclaration.Match(start) {

@@ -2,8 +2,8 @@
 // no I/O.
 //
 // A robots.txt is for one origin: scheme, host and port. The caller requests the file, follows at
-// least five redirects (2.3.1.2), passes the text to [Parse], and calls [File.Allowed] for every URL
-// of that origin. It should not use a file for longer than a day (2.4).
+// least five redirects (2.3.1.2), passes the text to [Parse], and calls [File.Allowed] for every
+// URL of that origin. It should not use a file for longer than a day (2.4).
 package robots
 
 import (
@@ -18,8 +18,8 @@ import (
 )
 
 const (
-	// MaxSize is the number of bytes of a file that are parsed, the minimum of RFC 9309. A line that
-	// is cut off there is ignored.
+	// MaxSize is the number of bytes of a file that are parsed, the minimum of RFC 9309. A line
+	// that is cut off there is ignored.
 	MaxSize = 500 << 10
 	// MaxSitemaps is the number of Sitemap lines that are read. It is limited because a crawl adds
 	// the sitemaps to the links of every page of the origin.
@@ -34,16 +34,16 @@ type File struct {
 	// Sitemaps are the URLs of the Sitemap lines as written, without duplicates. They apply to
 	// every crawler, and may be on other hosts.
 	Sitemaps []string
-	// CrawlDelay is the time between two requests that the file asks for, at most a day, or 0. The last
-	// Crawl-delay of several counts. RFC 9309 does not define it.
+	// CrawlDelay is the time between two requests that the file asks for, at most a day, or 0. If
+	// there are several, the last one counts. RFC 9309 does not define Crawl-delay.
 	CrawlDelay time.Duration
 
 	rules []rule
 }
 
-// Parse parses a file for a crawler: its product token or its whole User-Agent, such as "headgate" or
-// "headgate/1.2 (+https://example.com)". Parse accepts any text, and ignores lines with unknown keys.
-// Lines end with CR, LF or both, and # begins a comment.
+// Parse parses a file for a crawler: its product token or its whole User-Agent, such as "headgate"
+// or "headgate/1.2 (+https://example.com)". Parse accepts any text, and ignores lines with unknown
+// keys. Lines end with CR, LF or both, and # begins a comment.
 //
 // The groups that name the crawler apply together (2.2.1), or the groups for * if no group does.
 // Product tokens are compared whole: "foo" does not name "foobot".
@@ -54,11 +54,12 @@ func Parse(text []byte, agent string) *File {
 	}
 	text = bytes.TrimPrefix(text, []byte("\xef\xbb\xbf"))
 	own := ProductToken(agent)
-	groups := map[string]*File{"*": {}} // and the crawler's, once it is named
+	groups := map[string]*File{"*": {}} // also the own group, once a line names the crawler
 	sitemaps := map[string]bool{}
-	var file File // its Sitemaps
-	// A name after a rule begins a new list of names. A Crawl-delay is for the names directly above it.
-	// It is no rule that ends the list, because RFC 9309 does not define it.
+	var file File // has only Sitemaps until the end
+	// A User-agent line after an Allow or Disallow line begins a new group. A Crawl-delay line does
+	// not end a group, because RFC 9309 does not define it. It applies to the User-agent lines
+	// since the last Crawl-delay, or since the start of the group.
 	var forRules, forDelay []*File
 	hasRules, hasDelay := false, false
 	for line := range strings.FieldsFuncSeq(string(text), func(r rune) bool { return r == '\r' || r == '\n' }) {
@@ -203,8 +204,8 @@ func pathOf(url string) string {
 
 // normalize returns the normalized percent-encoding of a path and its query (2.2.2), which is the
 // same for equal paths. It decodes characters that need no encoding, and encodes characters that a
-// URL cannot contain. Separators, such as & and %26, stay as they are. $ is always encoded, and * in
-// targets, so that * in a pattern is always a wildcard.
+// URL cannot contain. Separators, such as & and %26, stay as they are. $ is always encoded, and *
+// in targets, so that * in a pattern is always a wildcard.
 func normalize(path string, pattern bool) string {
 	encode := func(c byte) bool { return c <= ' ' || c >= 0x7f || c == '$' || c == '*' && !pattern }
 	// The unreserved characters of RFC 3986, and the reserved characters that are no separators in

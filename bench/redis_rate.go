@@ -12,8 +12,8 @@ import (
 )
 
 // timedRedis notes in a call's visit when redis_rate admitted the call; the reply does not say it.
-// The limit's key holds the time at which the limit is unused again, and the reply says how far away
-// that time is. timedRedis reads the key in the same pipeline as the reply, and subtracts.
+// The limit's key holds the time at which the limit is unused again, and the reply says how far
+// away that time is. timedRedis reads the key in the same pipeline as the reply, and subtracts.
 type timedRedis struct{ *redis.Client }
 
 func (r timedRedis) EvalSha(ctx context.Context, sha string, keys []string, args ...any) *redis.Cmd {

@@ -15,7 +15,8 @@ type limitedError struct{ retryIn time.Duration }
 func (e *limitedError) Error() string { return "rate limited, retry in " + e.retryIn.String() }
 
 // startWiki is the rate limiting of asynq's wiki, with a limiter in Redis and poll intervals as
-// short as headgate's. It asks the host's limit first, because a permit is lost if the next limit denies.
+// short as headgate's. It asks the host's limit first, because a permit is lost if the next limit
+// denies.
 func startWiki(b *bench, s spec, blocked bool, h *history) (func(), error) {
 	limiter, err := timedRate(b.ctx, b.rdb)
 	if err != nil {

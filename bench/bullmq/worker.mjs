@@ -1,8 +1,8 @@
 // Runs a backlog on BullMQ for bench/bullmq.go. Its argument is the JSON object {port, jobs,
 // concurrency, max, duration}. It adds the jobs one by one, as the bench does for other systems,
 // and prints "added". It connects a worker, prints "ready", and waits for a line on standard input.
-// Then it runs the jobs, and prints "done" and one JSON array: the Unix microsecond at which each job
-// started, in order.
+// Then it runs the jobs, and prints "done" and one JSON array: the Unix microsecond at which each
+// job started, in order.
 import { once } from 'node:events'
 import { Queue, Worker } from 'bullmq'
 

@@ -8,7 +8,7 @@
 -- ARGV[3] URL
 -- ARGV[4] page that linked the URL; '' for a seed
 -- ARGV[5] host
--- ARGV[6] job
+-- ARGV[6] job, the queue and ID of the job that calls
 -- ARGV[7] milliseconds after which the crawl is forgotten
 -- Returns the start of the current crawl, and a result:
 --   take   the job takes the URL

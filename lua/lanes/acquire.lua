@@ -27,7 +27,8 @@
 --   id, useful_us     of each job: its ID, and the time until its deadline in microseconds, -1 if
 --                     it has none
 -- Returns a reply for each job:
---   outcome         1 allowed, 2 denied, 3 impossible, 4 no limit, 5 expired, 6 a calendar ended
+--   outcome         1 allowed, 2 denied, 3 impossible, 4 no limit, 5 too late (its wait
+--                   deadline has passed), 6 a calendar must be extended
 --   need_index      index of the deciding need, from 0; outcome 6: names of the limits whose
 --                   calendars must be extended, and the reply ends after now_us
 --   now_us          Redis's clock, Unix microseconds

@@ -5,7 +5,7 @@
 -- written again.
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] data ID of the asynq Redis
--- ARGV[2] data ID that it had before, or '' if unknown
+-- ARGV[2] data ID that this asynq Redis had before it lost its data, or '' if unknown
 -- ARGV[3] duration of the binding, milliseconds
 -- ARGV[4] data version of this process
 -- Returns a list of

@@ -36,7 +36,7 @@ end
 -- is advance_us from now. It is now if
 -- - the job has several meters: the permits of one would be reserved while it waits for another;
 -- - it is unknown when permits become free; or
--- - the job needs the next window, because late jobs of this window take their permits there.
+-- - the job needs permits of the next window: late jobs of this window will take some of these.
 -- If the meter gives few permits at once, a late job would delay the next one, or start too shortly
 -- before it. Then the time is shorter.
 local function latest_ready_at(meters, ready, advance_us, max_advance_us)

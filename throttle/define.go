@@ -294,8 +294,8 @@ func (s *shared) unsetKey(ctx context.Context, limit, key string) error {
 	return s.change(ctx, limit, setKeyScript, limit, key, script.Actor(ctx), "")
 }
 
-// defineKeys writes the overrides of a definition, with their text. The script leaves keys alone
-// whose override is the same as in the text of the last definition.
+// defineKeys writes the overrides of a definition, and their text. If a key's override is the same
+// in the text of the last definition, the script does not change the key.
 func (s *shared) defineKeys(ctx context.Context, l Limit) error {
 	var text strings.Builder
 	args := []any{l.Name, string(l.Kind), ""}

@@ -11,9 +11,9 @@ import (
 	"github.com/headgate/headgate/internal/script"
 )
 
-// ErrUnavailable is wrapped by every error of Redis or of the connection: Redis was not reached, did
-// not answer, answered with an error, or holds corrupt data. After such an error it is unknown whether
-// the call took permits. A local limiter never returns it.
+// ErrUnavailable is wrapped by every error of Redis or of the connection: Redis was not reached,
+// did not answer, answered with an error, or holds corrupt data. After such an error it is unknown
+// whether the call took permits. A local limiter never returns it.
 var ErrUnavailable = errors.New("limiter unavailable")
 
 // ErrNoLimit is wrapped by the error of a method that changes a limit if the limit does not exist.

@@ -38,7 +38,8 @@ const (
 	// period, and never lets more than N through. A permit can return up to 1/60 of a period late.
 	SlidingWindow Kind = "sliding_window"
 	// Concurrency lets Capacity permits be held at once. Each call's permits are a lease. The
-	// holder gives the lease back when the work is done, and loses it unless it extends it in time.
+	// holder gives the lease back when its work is done. Otherwise the lease ends, unless the
+	// holder extends it in time.
 	Concurrency Kind = "concurrency"
 )
 

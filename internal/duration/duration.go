@@ -14,7 +14,8 @@ const day = 24 * time.Hour
 
 var daysOrWeeks = regexp.MustCompile(`([0-9.]+)([dw])`)
 
-// Parse reads what time.ParseDuration reads, and also days and weeks of 24 and 168 hours: 7d, 2w, 1d12h.
+// Parse reads what time.ParseDuration reads, and also days and weeks of 24 and 168 hours: 7d, 2w,
+// 1d12h.
 func Parse(text string) (time.Duration, error) {
 	inHours := daysOrWeeks.ReplaceAllStringFunc(text, func(part string) string {
 		number, unit := part[:len(part)-1], part[len(part)-1]

@@ -75,8 +75,8 @@ func (g *gcra) Take(now, k int64) Mark {
 	return Mark{g.tat, g.given}
 }
 
-// GiveBack moves tat back by k intervals. It keeps the debt of all later calls, because they may
-// have taken their permits just now.
+// GiveBack moves tat back by k intervals. The permits of all later calls stay taken in full,
+// because these calls may have taken their permits just now.
 //
 // Proof: let o(j) be the time of take j plus the intervals of all permits that were taken from j
 // on. The guarantee holds if tat is no earlier than any o(j). For a take up to the call's, o is now

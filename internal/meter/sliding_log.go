@@ -36,8 +36,9 @@ func (s *slidingLog) Take(now, k int64) Mark {
 	return Mark{at}
 }
 
-// record records the time k times. If the clock was set back it records the last time instead, so
-// that the log stays sorted. It does not drop old times, so after Charge the log can have more than n.
+// record records the time k times. If the clock was set back, record repeats the newest time
+// instead, so that the log stays sorted. It does not drop old times, so after Charge the log can
+// have more than n times.
 func (s *slidingLog) record(now, k int64) int64 {
 	if len(s.times) > 0 {
 		now = max(now, s.times[len(s.times)-1])

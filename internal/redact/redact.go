@@ -1,6 +1,6 @@
 // Package redact recognizes secrets by their names: headers, fields, and parameters of URLs such as
-// api_key=…, token=… and signatures. A payload should refer to a secret, as in ${env:TOKEN}, but users
-// often paste whole URLs.
+// api_key=…, token=… and signatures. A payload should refer to a secret, as in ${env:TOKEN}, but
+// users often paste whole URLs.
 package redact
 
 import (
@@ -96,15 +96,16 @@ func New(more []string) (Redactor, error) {
 			return Redactor{}, fmt.Errorf("redact %q: want the name of a field or header, where * stands for any text", name)
 		}
 	}
-	// A quoted value ends with its quote. Any other value ends with its line, or before &, }, ] or a
-	// quote. It may contain commas and semicolons, as headers do, so the next field may be hidden, too.
+	// A quoted value ends with its quote. Any other value ends with its line, or before &, }, ] or
+	// a quote. It may contain commas and semicolons, as headers do, so the next field may be
+	// hidden, too.
 	field := regexp.MustCompile(`(?i)((?:` + expression(slices.Concat(names, more)) + `)\\?["']?\s*(?:=>|[:=])\s*)` +
 		`(\[?\s*\\?"(?:[^"\\\n]|\\[^"\n])*\\?"|\[?\s*'[^'\n]*'|[^\n&,;}\]"']+(?:[;,][^\n&}\]"']*)?)`)
 	return Redactor{more, field}, nil
 }
 
-// Secrets without a name: scheme matches the value of an Authorization header, and userinfo the user and
-// the password of a URL.
+// These secrets have no name: scheme matches the value of an Authorization header, and userinfo
+// matches the user and the password of a URL.
 var (
 	scheme   = regexp.MustCompile(`(?i)\b(bearer|basic|digest|negotiate)([ +]|%20)+[\w.~+/=:-]{4,}`)
 	userinfo = regexp.MustCompile(`(://)[^/\s"'@]+@`)

@@ -16,7 +16,7 @@ import (
 //
 // Let S(j) be the permits up to and with admission j. The guarantee is then S(j)·period - N·j.At -
 // (S(i-1)·period - N·i.At) <= capacity·period. So each j need only be compared with the least value
-// of the bracket. The products do not fit 64 bits.
+// of the part in parentheses so far. The products do not fit 64 bits.
 //
 // If calls are sent up to `late` after their permits were taken, rate·late more calls are allowed.
 //

@@ -39,8 +39,8 @@ type permits interface {
 
 // request requests permits for the jobs of one batch, in their order. It does not wait for the
 // results. A slow RuleFor delays its own job only. The job fails if RuleFor has not returned at the
-// job's Timeout or Deadline, whichever is earlier. If the Deadline has passed already, or if the
-// job has neither, the Timeout counts, or else asynqTimeout.
+// job's Timeout or Deadline, whichever is earlier. If the Deadline has passed already, only the
+// Timeout counts. A job without such an end fails after asynqTimeout.
 func (s *scope) request(all ...*attempt) {
 	rules, ends, now := make([]<-chan result[Rule], len(all)), make([]time.Time, len(all)), time.Now()
 	for i, a := range all {
@@ -214,7 +214,7 @@ func (s *scope) waitdbJob(a *attempt) waitdb.Job {
 func (s *scope) outcomeError(a *attempt, d waitdb.Decision, err error) (waitdb.Decision, error) {
 	switch {
 	case errors.Is(err, throttle.ErrUnavailable):
-		// denied, because the job may already wait in a lane: then the dispatcher can promote it.
+		// denied is true, because the job may wait in a lane: then the dispatcher can promote it.
 		return d, &putBackError{error: err, at: time.Now().Add(time.Second), denied: true}
 	case err != nil:
 		return d, &attemptError{error: err, final: true}

@@ -52,7 +52,7 @@ type prefetcher struct {
 	shares int // how many weighted queues asynq draws from; 1 with strict priority
 
 	lock      chan struct{} // guards what follows; held while Redis answers
-	next      []*attempt    // of one fetch, which asynq gets next; they go back at until
+	next      []*attempt    // the jobs of the last fetch that asynq gets next; at the time until they go back
 	until     time.Time
 	lost      map[string]*asynqdb.Dequeue // by queue: a fetch whose reply was lost
 	emptyAt   map[string]time.Time        // by queue: the last fetch that found fewer jobs than it asked for
@@ -106,8 +106,9 @@ type source struct {
 }
 
 // dequeue replaces asynq's script Dequeue. It returns one job that asynq may start, possibly of
-// another queue. It fetches jobs only if none is left of the last fetch; ends is the Unix second at
-// which their leases end. The error is redis.Nil if there is no job now, or errAllDenied.
+// another queue. It fetches jobs only if none is left of the last fetch. ends is the Unix second at
+// which the leases of newly fetched jobs end. The error is redis.Nil if there is no job now, or
+// errAllDenied.
 func (p *prefetcher) dequeue(ctx context.Context, queue string, ends int64) (*attempt, error) {
 	p.lock <- struct{}{}
 	defer func() { <-p.lock }()
@@ -304,8 +305,8 @@ func (p *prefetcher) sourceOf(queue string) source {
 
 // acquireAll requests permits for fetched jobs, and returns the jobs that asynq gets. If a job was
 // denied within deniedWindow, acquireAll waits up to admitTime for the results, and puts denied
-// jobs back. So they rarely occupy a worker. The handler of a job that fails for another reason
-// reports the error.
+// jobs back. So they rarely occupy a worker. A job whose request fails goes to asynq, and its
+// handler reports the error.
 func (s *Server) acquireAll(ctx context.Context, jobs []*attempt) []*attempt {
 	readable := slices.DeleteFunc(slices.Clone(jobs), func(a *attempt) bool { return a.task == nil })
 	c := jobs[0].scope

@@ -11,9 +11,9 @@ import (
 
 // slotTeller tells the leader of a scope how many worker slots of a server are free, so that a
 // queue is granted no more permits than its workers can use. Slots count as free only while the
-// server's queues are empty, because otherwise pending jobs take them. The server tells when the
-// leader requests it, when its queues become empty, and when a job takes the last slot. It is safe
-// for concurrent use.
+// server's queues are empty, because otherwise pending jobs take them. The server reports the
+// number when the leader requests it, when its queues become empty, and when a job takes the last
+// slot. It is safe for concurrent use.
 type slotTeller struct {
 	due chan struct{} // receives a value when a report is due
 
@@ -82,7 +82,8 @@ func (t *slotTeller) report() {
 	}
 }
 
-// tellSlots sends the reports until the context ends.
+// tellSlots sends the reports until the context ends. A report has the number of free slots and the
+// average time between two fetched jobs.
 func (s *scope) tellSlots(ctx context.Context) {
 	name, t := uuid.NewString(), &s.slots
 	for {

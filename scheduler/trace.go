@@ -15,9 +15,9 @@ import (
 )
 
 // Traces go to OpenTelemetry's global tracer provider. The global propagator writes a job's trace
-// context into the job's headers. If the program sets neither, nothing is recorded and no
-// header is added. A Client's Enqueue is a span, and each run of the job is another span below it.
-// One more span covers the wait from the first denial to the start. Names follow
+// context into the job's headers. If the program sets neither, nothing is recorded and no header is
+// added. A Client's Enqueue is a span, and each run of the job is a child span of it. One more span
+// covers the wait from the first denial to the start. Names follow
 // https://opentelemetry.io/docs/specs/semconv/messaging/messaging-spans/
 
 // tracerName is the name of the tracer, which is looked up for each span, because a program may set

@@ -83,9 +83,9 @@ const (
 	noPause = time.Microsecond
 )
 
-// config returns the program's configuration as asynq gets it. With it, a put-back is no failure
-// and calls none of the program's functions. If a function fails, the server does what asynq does
-// without that function.
+// config returns the program's configuration as asynq gets it. With the result, a put-back is no
+// failure and calls none of the program's functions. If a function fails, the server does what
+// asynq does without that function.
 //
 // asynq also calls IsFailure and RetryDelayFunc for jobs whose worker died. It calls neither for a
 // job on its last attempt, but archives the job whatever the error is. If the error is a

@@ -63,10 +63,10 @@ func (q *redisClient) endLease(ctx context.Context, c *asynqdb.Call, send func(a
 	return cmd
 }
 
-// replace is called before asynq's call says that an attempt has failed. If that is wrong, replace
-// writes the job in its own way and returns the reply. Otherwise it returns nil, and asynq's call
-// is sent. Except after a crash, replace then adds the job's queue position to the message of the
-// call.
+// replace is called when asynq's call is to write that an attempt has failed. If that is wrong,
+// replace writes the job in its own way and returns the reply. Otherwise it returns nil, and
+// asynq's call is sent. Except after a crash, replace then adds the job's queue position to the
+// message of the call.
 //
 // The call has only the text of the error with which the attempt ended. If that text is not the
 // text of the attempt's put-back, the job failed after all, for example at its timeout, when asynq

@@ -42,7 +42,8 @@ func (s *Secret) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// Validate reports a secret of less than 8 characters, without showing it. No secret is valid, too.
+// Validate reports a secret of less than 8 characters, without showing it. The empty secret is
+// valid.
 func (s Secret) Validate() error {
 	if s != "" && utf8.RuneCountInString(string(s)) < 8 {
 		return errors.New("want at least 8 characters")

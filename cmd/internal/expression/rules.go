@@ -93,7 +93,7 @@ func (costKind) convert(value any) (int, error) {
 
 // Settle is the actual cost of a finished job. The result of an http:request has the status and the
 // body of the response, so a number in a JSON body is fromJSON(result.body).usage.total_tokens. The
-// zero Settle means that the job keeps its cost; the value 0 of the zero Settle must not be used.
+// zero Settle means that the job keeps its cost; the result 0 of Of then has no meaning.
 type Settle = Expression[int, settleKind]
 
 type settleKind struct{}

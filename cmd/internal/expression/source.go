@@ -19,7 +19,7 @@ import (
 // Source is the input of expressions: a *Job, a *Done or a Tick.
 type Source interface {
 	// values returns the values of the variables. names has the variables that the expression uses.
-	// Only if it has payload, or $env for all variables, the payload is decoded.
+	// The payload is decoded only if names has payload, or $env, which stands for all variables.
 	values(names map[string]bool) (map[string]any, error)
 }
 

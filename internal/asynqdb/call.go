@@ -62,12 +62,12 @@ func Recognize(keys []string, args []any) *Call {
 	}
 	has := func(i int, want string) bool { _, name := ParseKey(keys[i]); return name == want }
 	switch {
-	case len(keys) == 4 && len(args) == 2 && has(1, Paused) && has(0, Pending): // and active, lease
+	case len(keys) == 4 && len(args) == 2 && has(1, Paused) && has(0, Pending): // keys: pending, paused, active, lease
 		if end, ok := args[0].(int64); ok {
 			c.Script, c.LeaseEnd = ScriptDequeue, end
 		}
 	case !c.EndsLease:
-	case len(keys) >= 8 && len(args) >= 6 && has(1, Active): // the job's hash, active, lease, where it goes
+	case len(keys) >= 8 && len(args) >= 6 && has(1, Active): // keys: job hash, active, lease, retry or archived, …
 		at, _ := args[2].(int64)
 		c.At, c.storedAt = time.Unix(at, 0), &args[2]
 		if has(3, Retry) {

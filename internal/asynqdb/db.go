@@ -46,7 +46,7 @@ func (db DB) CountUnfinished(ctx context.Context, queues []string) (jobs int64, 
 const (
 	FieldState   = "state" // as asynq names it
 	FieldMessage = "msg"   // for ParseMessage
-	FieldScope   = "scope" // in which the job was denied last
+	FieldScope   = "scope" // scope that denied the job last
 )
 
 // Fields returns a field of each job's hash, or "" if there is none.

@@ -19,9 +19,10 @@ type Dequeue struct {
 	Queue string
 	Ends  int64 // the Unix second at which the jobs' leases end
 	Woken bool  // whether a marker of the queue was consumed for this call
-	// Rest is a time without new jobs: after this Dequeue, no Dequeue with a Rest takes a job that
-	// was never put back. While the Rest of an earlier Dequeue lasts, this one takes no such job
-	// either. Zero takes all jobs at any time, and NoNew takes only jobs that were put back.
+	// Rest is how long new jobs, which were never put back, are left alone after this Dequeue. In
+	// that time, a Dequeue with a positive Rest takes only jobs that were put back, and starts no
+	// rest of its own. Zero takes any job, also during a rest. NoNew takes only jobs that were put
+	// back.
 	Rest time.Duration
 
 	name string
@@ -31,9 +32,9 @@ type Dequeue struct {
 // NoNew is a Rest with which a Dequeue takes only jobs that were put back.
 const NoNew = -time.Millisecond
 
-// NewDequeue returns a Dequeue with a unique name. asynq reads the name as the job's pending_since
-// if it makes the job pending again. So the name looks like a time: now minus one second, in
-// nanoseconds, with random digits below the second.
+// NewDequeue returns a Dequeue with a unique name. Redis keeps the name in the job's field
+// pending_since, which asynq reads as a time if it makes the job pending again. So the name looks
+// like a time: now minus one second, in nanoseconds, with random digits below the second.
 func NewDequeue(queue string, ends int64, woken bool) *Dequeue {
 	name := strconv.FormatInt((time.Now().Unix()-1)*1e9+rand.Int64N(1e9), 10)
 	return &Dequeue{Queue: queue, Ends: ends, Woken: woken, name: name}
@@ -42,7 +43,7 @@ func NewDequeue(queue string, ends int64, woken bool) *Dequeue {
 // LeaseEnd returns the time at which the leases end.
 func (d *Dequeue) LeaseEnd() time.Time { return time.Unix(d.Ends, 0) }
 
-// Lease returns the lease of each of the jobs.
+// Lease returns the LeaseID of the jobs that this Dequeue took.
 func (d *Dequeue) Lease() LeaseID { return LeaseID{Dequeue: d.name} }
 
 // Taken is an active job.
@@ -67,14 +68,15 @@ func (db DB) Dequeue(ctx context.Context, d *Dequeue, n int) ([]Taken, error) {
 	return jobs, nil
 }
 
-// DequeueOf returns the Dequeue that took the jobs with this lease.
+// DequeueOf returns a Dequeue for GiveBack: it has only the queue and the name of the Dequeue that
+// took the jobs with this lease. It cannot take jobs.
 func DequeueOf(queue string, lease LeaseID) *Dequeue {
 	return &Dequeue{Queue: queue, name: lease.Dequeue}
 }
 
 // GiveBack returns jobs of a Dequeue to the head of their queue, in the order in which they are to
-// run. If a job's Back is set, its message is stored again, because the message has its place in
-// the lane.
+// run. If a job's Back is set, GiveBack stores its Msg again, because a header of Msg has the job's
+// place in its lane.
 func (db DB) GiveBack(ctx context.Context, d *Dequeue, jobs ...Taken) error {
 	args := []any{Hash(d.Queue, ""), d.name}
 	for _, job := range jobs {

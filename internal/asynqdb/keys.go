@@ -4,10 +4,11 @@
 // when it starts.
 //
 // A job is a hash, and its ID is in one of its queue's lists or sorted sets: pending, active,
-// retry, scheduled, archived, completed. Headgate adds six fields to that hash:
+// retry, scheduled, archived, completed. headgate adds six fields to that hash:
 //
-//   - denied: the retry time of a denied job, equal to its score in the retry set, or a mark that the
-//     job was granted its permits. A failed job in the retry set has no such field
+//   - denied: exists if the job was ever put back. For a denied job it is the retry time, equal to
+//     the job's score in the retry set, and for a granted one a mark. A job in the retry set with
+//     another score has failed
 //   - scope: the scope that denied the job; several limiters can share an asynq Redis
 //   - lock_ms: the milliseconds that were left of the job's Unique lock when the job was denied
 //   - crashes: the number of forgiven crashes of the job's workers
@@ -22,7 +23,7 @@ import (
 
 // The names of a queue's keys, for Key.
 const (
-	Pending   = "pending"  // list of IDs; the next is the last
+	Pending   = "pending"  // list of IDs; asynq takes the last one next
 	Active    = "active"   // list
 	Lease     = "lease"    // zset of active jobs by the Unix second at which their lease ends
 	Retry     = "retry"    // zset by the Unix second of their next attempt
@@ -31,7 +32,7 @@ const (
 	Scheduled = "scheduled"
 	Paused    = "paused"          // exists if the queue is paused
 	Pass      = "headgate_pass"   // added by headgate: exists while a Dequeue's Rest lasts
-	Marker    = "headgate"        // added by headgate: the marker on which idle servers block until a job becomes pending
+	Marker    = "headgate"        // added by headgate: zset; idle servers wait until it has a member, the marker
 	Shards    = "headgate:shards" // added by headgate: the number of shards that a sharded queue had last
 )
 

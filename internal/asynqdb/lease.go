@@ -14,7 +14,7 @@ import (
 // another worker. One of the fields must match the lease. The zero LeaseID matches any lease.
 type LeaseID struct {
 	Dequeue string // the name of the Dequeue that took the job
-	Ended   int64  // Unix second at which the lease expired
+	Ended   int64  // Unix second at or before which the lease ended
 }
 
 // ended returns the field Ended as scripts get it.
@@ -26,7 +26,7 @@ func (l LeaseID) ended() any {
 }
 
 // ExtendLeases extends the leases of jobs of a queue to the Unix second until. dequeues maps each
-// job's ID to the Dequeue whose lease is extended. It returns the number of extended leases.
+// job's ID to the name of the Dequeue that took it. It returns the number of extended leases.
 func (db DB) ExtendLeases(ctx context.Context, queue string, until int64, dequeues map[string]string) (int64, error) {
 	keys, args := []string{Key(queue, Lease)}, []any{until}
 	for id, dequeue := range dequeues {
@@ -38,15 +38,15 @@ func (db DB) ExtendLeases(ctx context.Context, queue string, until int64, dequeu
 	return extendLeaseScript.Run(ctx, db.Redis, keys, args...).Int64()
 }
 
-// WriteResult stores the result of a job if that Dequeue took the job. It returns 1, or 0 if the
-// job is gone or has another lease.
+// WriteResult stores the result of a job if the Dequeue with the name dequeue took the job. It
+// returns 1, or 0 if the job is gone or has another lease.
 func (db DB) WriteResult(ctx context.Context, queue, id, dequeue string, result any) (int64, error) {
 	return writeResultScript.Run(ctx, db.Redis, []string{Hash(queue, id), Key(queue, Lease)}, id, dequeue, result).Int64()
 }
 
-// Guards keeps asynq's scripts that end a lease, with a lease check in front. The first call of each
-// script is answered with NoScript, because asynq sends the text only after that error. The zero
-// value is ready. It is safe for concurrent use.
+// Guards keeps asynq's scripts that end a lease, with a lease check in front. The caller must
+// answer the first call of each script with NoScript, because asynq sends the text only after that
+// error. The zero value is ready. It is safe for concurrent use.
 type Guards struct{ bySHA sync.Map } // of *redis.Script, by the SHA-1 of asynq's own text
 
 // NoScript is the error of Redis for a script that it does not know.

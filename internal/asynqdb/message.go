@@ -35,8 +35,8 @@ type Message struct {
 	Unique    bool  // whether the job has a Unique lock
 }
 
-// ParseMessage reads an encoded TaskMessage. The caller passes a message that cannot be read to asynq
-// unchanged.
+// ParseMessage reads an encoded TaskMessage. After an error, the caller passes the message on to
+// asynq unchanged.
 func ParseMessage(encoded []byte) (Message, error) {
 	read := taskMessage.New()
 	if err := proto.Unmarshal(encoded, read.Interface()); err != nil {
@@ -63,9 +63,9 @@ func ParseMessage(encoded []byte) (Message, error) {
 // Task is the task as its handler gets it.
 func (m Message) Task() *asynq.Task { return asynq.NewTaskWithHeaders(m.Type, m.Payload, m.Headers) }
 
-// with returns a copy of an encoded TaskMessage with another value of a field. It appends the field,
-// because protobuf uses the last value. The message itself stays unchanged, because asynq may send
-// it again.
+// with returns a copy of an encoded TaskMessage with another value of a field. It appends the
+// field, because protobuf uses the last value. The message itself stays unchanged, because asynq
+// may send it again.
 func with[T []byte | int64](msg []byte, name protoreflect.Name, value T) []byte {
 	number := taskMessage.Descriptor().Fields().ByName(name).Number()
 	switch value := any(value).(type) {
@@ -92,7 +92,8 @@ func WithPayload(msg, payload []byte) []byte { return with(msg, "payload", paylo
 // WithRetried returns an encoded TaskMessage with another number of failures.
 func WithRetried(msg []byte, retried int) []byte { return with(msg, "retried", int64(retried)) }
 
-// WithTimes returns an encoded TaskMessage with another timeout and another deadline.
+// WithTimes returns an encoded TaskMessage with another timeout in seconds and another deadline as
+// a Unix second; 0 is none.
 func WithTimes(msg []byte, timeout, deadline int64) []byte {
 	return with(with(msg, "timeout", timeout), "deadline", deadline)
 }

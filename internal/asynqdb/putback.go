@@ -36,8 +36,9 @@ func (db DB) PutBack(ctx context.Context, queue string, jobs ...*PutBack) {
 	}
 }
 
-// Forgive retries a job at once whose worker crashed, without counting a failure. It does so only
-// if the job has fewer than maxCrashes forgiven crashes and is active under that lease.
+// Forgive retries a job whose worker crashed at once, without counting a failure. It does so only
+// if the job has fewer than maxCrashes forgiven crashes and is active under that lease. unique
+// reports whether the job has a Unique lock.
 func (db DB) Forgive(ctx context.Context, queue, id string, msg []byte, unique bool, maxCrashes int, lease LeaseID) (forgiven bool, err error) {
 	now := time.Now()
 	args := []any{id, msg, now.Unix(), lockSeconds(unique, now), maxCrashes, lease.Dequeue, lease.ended()}
@@ -56,8 +57,8 @@ func (db DB) Promote(ctx context.Context, queue string, ids ...string) ([]string
 	return promoteScript.Run(ctx, db.Redis, []string{Key(queue, Pending), Key(queue, Retry), Key(queue, Marker)}, args...).StringSlice()
 }
 
-// Postpone changes the times at which asynq itself brings denied jobs back, and extends their
-// Unique locks accordingly. Jobs that were granted meanwhile stay as they are.
+// Postpone changes the times at which asynq itself brings denied jobs back, given by job ID, and
+// extends their Unique locks accordingly. Jobs that were granted meanwhile stay as they are.
 func (db DB) Postpone(ctx context.Context, queue string, until map[string]time.Time) error {
 	if len(until) == 0 {
 		return nil

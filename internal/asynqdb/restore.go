@@ -14,7 +14,8 @@ import (
 const completedKept = 24 * time.Hour
 
 // Reconcile restores the jobs that are in the active list or in the leases of a queue, but not in
-// both. It returns their number.
+// both. It does so only if the list and the leases differ in length. It returns the number of
+// restored jobs.
 func (db DB) Reconcile(ctx context.Context, queue string) (repaired int, err error) {
 	pipe := db.Redis.Pipeline()
 	active, leases := pipe.LRange(ctx, Key(queue, Active), 0, -1), pipe.ZRange(ctx, Key(queue, Lease), 0, -1)

@@ -111,8 +111,8 @@ func (db *DB) acquire(ctx context.Context, calls []*acquireCall) {
 	}
 }
 
-// args returns the arguments that the call shares with other jobs of its group, in the order of
-// lua/lanes/acquire.lua, and its time until the deadline.
+// args returns the arguments that the job shares with other jobs of its group, in the order of
+// lua/lanes/acquire.lua. useful is the job's own argument useful_us.
 func (a *acquireCall) args() (args []any, useful int64) {
 	maxWait, useful, grant := a.times()
 	queuedAt := unixMicro(a.QueuedAt)
@@ -126,14 +126,14 @@ func (a *acquireCall) args() (args []any, useful int64) {
 }
 
 // send sends jobs in one script. Consecutive jobs that differ only in their ID and deadline are a
-// group, which takes fewer arguments.
+// group, whose common arguments are sent once.
 func (db *DB) send(ctx context.Context, calls []*acquireCall) {
 	c := db.callers.Next()
 	defer db.callers.Done(c)
 	attempt := new(script.Sent)
 	args := []any{db.app, c.Name, c.Calls, attempt}
 	var group []any // arguments of the present group
-	count := 0      // index of its job_count
+	count := 0      // index of the job_count of that group
 	for _, a := range calls {
 		own, useful := a.args()
 		if !slices.Equal(own, group) {

@@ -48,8 +48,7 @@ const (
 )
 
 // DB is a limiter in Redis for whose permits queued jobs can wait. A dispatcher must give the lanes
-// their turns; most callers want package scheduler, which runs one. A DB is safe for concurrent
-// use.
+// their turns; package scheduler runs one. A DB is safe for concurrent use.
 type DB struct {
 	*throttle.Limiter
 	rdb     redis.UniversalClient

@@ -19,19 +19,21 @@ type Decision struct {
 	// PutBack is the delay after which a denied job calls again even if it has not been granted. It
 	// exceeds RetryAfter, because an early call costs a second denial.
 	PutBack time.Duration
-	// TakenAt is a lower bound, by this process's clock, of the time at which the permits were
-	// taken. For an advance grant it is the time from which the permits are valid.
+	// TakenAt is the time, by this process's clock, at which the permits were taken. It may be too
+	// late by the time that a fast reply of Redis takes. For an advance grant it is the time from
+	// which the permits are valid.
 	TakenAt time.Time
 	// WantsFeedback reports whether the limiter must know how the job's call went, because a limit
-	// adapts.
+	// of the job adapts its rate.
 	WantsFeedback bool
-	// Late is how long the permits of a granted job were reserved before it took them. It is
-	// negative if none were reserved, because the job was not granted or arrived too late.
+	// Late is how long the permits of a granted job were reserved before it took them. It is zero
+	// for a job that did not wait. It is negative if a job that waited had no reservation, or took
+	// its permits in advance, before the reservation began.
 	Late time.Duration
 }
 
-// Age returns an upper bound of the time since the permits were taken; negative if they are not
-// valid yet. It includes time during which the machine slept.
+// Age returns the time since TakenAt; negative if the permits are not valid yet. It includes time
+// during which the machine slept.
 func (d Decision) Age() time.Duration { return script.Elapsed(d.TakenAt, time.Now()) }
 
 // String returns what was decided, by which limit, and when a denied job is expected to run.
@@ -40,7 +42,7 @@ func (d Decision) String() string {
 	denied, isDenied := strings.CutSuffix(text, ": retry after "+duration.Text(d.RetryAfter))
 	switch {
 	case isDenied && d.Unknown:
-		return denied + ": it is unknown for how long"
+		return denied + ": the time until it can run is unknown"
 	case isDenied && d.PutBack > 0: // it waits in a lane
 		return denied + ": expected to start in about " + duration.Text(d.RetryAfter)
 	}

@@ -13,13 +13,14 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// Advance is how early a job may be granted permits that become available later. Granting many jobs
-// in one call is cheaper for Redis, but a change in the meantime, such as a pause, causes a second
-// denial.
+// Advance is how long before its permits exist a job may be granted. Granting many jobs in one call
+// is cheaper for Redis. But if something changes before the permits exist, such as a pause, the job
+// is denied a second time.
 const Advance = 40 * time.Millisecond
 
-// Grant tries turns in order. held is false if another process has become the leader. If the reply
-// was lost and the command was repeated, there are no results, and the jobs may be granted.
+// Grant tries turns in order. now is Redis's clock in Unix microseconds. held is false if another
+// process has become the leader. If the reply was lost and the command was repeated, there are no
+// results, and the jobs may be granted.
 func (db *DB) Grant(ctx context.Context, process string, turns []fairqueue.Turn) (now int64, results []fairqueue.Result, held bool, err error) {
 	c := db.callers.Next()
 	defer db.callers.Done(c)
@@ -68,8 +69,9 @@ func readResults(turns []fairqueue.Turn, rows []any) []fairqueue.Result {
 	return results
 }
 
-// readLane reads the row of a lane: its number of granted jobs and, if a job waits, its maximum
-// advance and its needs. The needs are missing if a limit of the job was deleted.
+// readLane reads the row of a lane: its number of granted jobs and, if a job waits, the maximum
+// advance and the needs of the first waiting job. If a limit of that job was deleted, the row has
+// no needs.
 func readLane(lane string, row []any) *fairqueue.Result {
 	number := func(i int) int64 { return row[i].(int64) }
 	r := &fairqueue.Result{Granted: int(number(0))}
@@ -118,9 +120,9 @@ func (db *DB) ExpireGrants(ctx context.Context, lanes []string) ([]LaneGrants, e
 	return grants, nil
 }
 
-// ExpireActive ends the grants of jobs that are active but have not taken their permits although
-// their reservation has expired, so that other jobs of their lanes can be granted. It returns their
-// number.
+// ExpireActive ends the grants of jobs that a worker has, but whose reservation expired before they
+// took their permits. Other jobs of their lanes can then be granted. It returns the number of ended
+// grants.
 func (db *DB) ExpireActive(ctx context.Context, jobs []fairqueue.GrantedJob) (expired int, err error) {
 	if len(jobs) == 0 {
 		return 0, nil
@@ -132,9 +134,9 @@ func (db *DB) ExpireActive(ctx context.Context, jobs []fairqueue.GrantedJob) (ex
 	return db.run(ctx, expireActiveScript, args...).Int()
 }
 
-// ExpireWaits removes jobs that have exceeded their maximum wait from their lanes and returns them
-// for promotion. next is the time until the next deadline (math.MaxInt64 if there is none). Jobs
-// are returned again until they call Acquire.
+// ExpireWaits removes up to most jobs whose wait deadline has passed from their lanes, and returns
+// them for promotion. next is the time until the next deadline (math.MaxInt64 if there is none). A
+// job is returned again, after longer and longer pauses, until it calls Acquire.
 func (db *DB) ExpireWaits(ctx context.Context, most int) (jobs []throttle.JobID, next time.Duration, err error) {
 	reply, err := db.run(ctx, expireWaitsScript, most).Slice()
 	if err != nil {

@@ -23,11 +23,12 @@ type Job struct {
 	// ID then belongs to an earlier, deleted job and is removed.
 	New bool
 	// QueuedAt is the time at which an earlier attempt of the job was queued, by the limiter's
-	// clock. The job keeps its place in its lane, and MaxWait counts from its first denial after
-	// the attempt. Zero means that there was no attempt.
+	// clock. If it is set, the job gets the place in its lane that belongs to that time, and MaxWait
+	// counts from the first denial after that attempt. Zero means that there was no attempt.
 	QueuedAt time.Time
-	// WaitingSince is the start of the wait of a job that was allowed but did not start, by the
-	// limiter's clock. MaxWait then counts from it. Zero means that there is none; else set QueuedAt.
+	// WaitingSince is set if an earlier attempt was allowed but did not start: the start of that
+	// attempt's wait, by the limiter's clock. MaxWait then counts from it. If it is set, QueuedAt
+	// must be set, too. Zero means that there was no such attempt.
 	WaitingSince time.Time
 	// Deadline is the time after which the job is useless, by this process's clock. Zero means
 	// none.
@@ -36,7 +37,7 @@ type Job struct {
 	// arrives later, it may be denied again. Zero means DefaultGrant.
 	Grant time.Duration
 	// MaxAdvance is how early the job may take permits of a funnel or token bucket that become
-	// valid later. It must then delay its start by the decision's BeginIn.
+	// valid later. It must then delay its start by the decision's BeginIn. Zero means never early.
 	MaxAdvance time.Duration
 	// Fair is the fairness key, such as a tenant. While several keys of a queue wait for the same
 	// permits, each has the same number of turns, and a key with a Weight of 3 three times as many.
@@ -64,11 +65,11 @@ const (
 // HeadStart is the number of places in a lane that one step of priority is worth.
 const HeadStart = 1000
 
-// headStarts has the offsets of a job's position in its lane.
+// headStarts has the number of places by which a job joins its lane earlier (negative) or later.
 var headStarts = map[Priority]int{High: -HeadStart, Low: HeadStart}
 
-// validate returns an error if a field contains characters that would make lane or record names
-// ambiguous.
+// validate returns an error if the queue has a line break, which would make the names of lanes and
+// records ambiguous, or if the fairness key or its weight is out of bounds.
 func (j Job) validate() error {
 	if strings.Contains(j.Queue, "\n") {
 		return &throttle.FieldError{Field: "queue", Value: strconv.Quote(j.Queue), Want: "want a name without line breaks"}
@@ -90,8 +91,8 @@ func (j Job) ValidateFair() error {
 }
 
 // times returns the maximum wait, the time until the deadline and the time of a grant as the
-// scripts take them, in microseconds: -1 if there is no such time. All are durations, because
-// Redis's clock may differ from this process's.
+// scripts take them, in microseconds. maxWait and useful are -1 if the job has none. All are
+// durations, because Redis's clock may differ from this process's.
 func (j Job) times() (maxWait, useful, grant int64) {
 	maxWait, useful, grant = -1, -1, DefaultGrant.Microseconds()
 	if j.MaxWait > 0 {

@@ -100,13 +100,15 @@ func (db *DB) Reserved(ctx context.Context, cursor uint64, count int64) (meters 
 }
 
 // RepairReserved corrects the number of permits that are reserved at a meter, and returns the
-// number of corrections. The lanes are those with granted jobs that need the meter.
+// number of corrections. process must be the leader, and lanes all lanes with granted jobs that
+// need the meter.
 func (db *DB) RepairReserved(ctx context.Context, process, meter string, lanes []string) (repaired int, err error) {
 	return db.run(ctx, repairReservedScript, appendTexts([]any{process, meter}, lanes)...).Int()
 }
 
-// PublishShares writes the number of lanes that take turns at each meter. New jobs may take permits
-// of a meter without lanes. It returns the meters that have become contended.
+// PublishShares writes the number of lanes that take turns at each meter, if process leads. A meter
+// without lanes is no longer contended, unless a lane after lastLane, the last lane that the leader
+// knows, waits there. It returns the meters that have become contended.
 func (db *DB) PublishShares(ctx context.Context, process string, lastLane int64, sharing map[string]int) (contended []string, err error) {
 	const page = 500
 	for meters := range slices.Chunk(slices.Collect(maps.Keys(sharing)), page) {

@@ -22,10 +22,10 @@ const Version = 7
 func NewEpoch() string { return fmt.Sprint(Version, " ", uuid.NewString()) }
 
 // Claim binds the scope to one asynq Redis for the time life. data is the ID of the data in that
-// Redis, and before is the ID that they had before, or empty if it is unknown. If another asynq
-// Redis has the scope, Claim returns the ID of its data. If this process cannot use the version of
-// the scope's data, Claim returns that version: it is newer, or a worker of an older version still
-// leads.
+// Redis, and before is the previous ID of these data, or empty if it is unknown. If the scope is
+// bound to another asynq Redis, Claim returns the ID of its data as other. If this process cannot
+// use the version of the scope's data, Claim returns that version: it is newer, or a worker of an
+// older version still leads. If the scope is bound, other is empty and version is 0.
 func (db *DB) Claim(ctx context.Context, data, before string, life time.Duration) (other string, version int64, err error) {
 	reply, err := db.run(ctx, claimScript, data, before, life.Milliseconds(), Version).Slice()
 	if err != nil {
@@ -42,17 +42,16 @@ type Leadership struct {
 	// Held reports whether the process leads now. If it is false, only RemainingLease and Leader
 	// are set.
 	Held bool
-	// RemainingLease is the time until the lease of another process ends.
+	// Leader is the other process that leads, and RemainingLease the time until its lease ends.
 	RemainingLease time.Duration
-	// Leader is that process.
-	Leader string
+	Leader         string
 	// ReadAll reports whether the process must read all lanes again, because the lease had ended or
 	// Redis has lost data. Then NewLanes begins with the first lane.
 	ReadAll      bool
 	Now          int64          // Redis's clock, Unix microseconds
 	Changes      int64          // number of meter changes so far
 	Epoch        string         // name of the scope's data
-	NewLanes     []NumberedLane // lanes after the last known number, by number
+	NewLanes     []NumberedLane // at most LanesPage lanes with numbers above lastLane, in order
 	NextDeadline int64          // next wait deadline, Unix microseconds; 0 if there is none
 }
 
@@ -82,7 +81,7 @@ func (db *DB) BecomeLeader(ctx context.Context, process string, lease time.Durat
 }
 
 // StepDown gives the lease back if the process holds it, and notifies the other processes, so that
-// the successor takes the lease at once. An empty successor stands for any of them.
+// the successor takes the lease at once. If successor is empty, any process may take it.
 func (db *DB) StepDown(ctx context.Context, process, successor string) error {
 	return db.run(ctx, stepDownScript, process, successor).Err()
 }

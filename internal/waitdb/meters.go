@@ -11,7 +11,7 @@ import (
 // Meter is the state of one key of a limit.
 type Meter struct {
 	Limit, Key string
-	// Capacity is the most permits that can be taken at once, 0 if there is no such limit.
+	// Capacity is the most permits that can be taken at once, 0 if the limit does not exist.
 	Capacity int
 	// Left is the number of free permits, including those that are reserved for granted jobs.
 	Left int
@@ -24,21 +24,21 @@ type Meter struct {
 	// because it depends on the end of a running job or of a pause.
 	NextIn time.Duration
 	Known  bool
-	// Closed reports whether the limit is paused or the key blocked, Paused whether the limit is
-	// paused.
+	// Paused reports whether the limit is paused, Closed whether it is paused or the key is
+	// blocked.
 	Closed, Paused bool
 	// Blocked is the number of blocked keys of the limit.
 	Blocked int
 	// PerSecond is the long-term rate of the limit, 0 for a concurrency limit.
 	PerSecond float64
 
-	// State is the start of a simulation. It is nil unless Meters reads states.
+	// State is the start of a simulation. It is nil if Meters was called without withStates.
 	State *MeterState
 }
 
 // MeterState is the state of a meter, and the limit that it counts for.
 type MeterState struct {
-	Limit        *meter.Limit // rate of the key
+	Limit        *meter.Limit // with the rate that applies to the key
 	BlockedUntil int64        // Unix microseconds; 0 if the key is not blocked
 	State        []any        // as meter.Read takes it; of a concurrency limit the number of held permits
 }

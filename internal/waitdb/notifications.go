@@ -25,8 +25,8 @@ const (
 	LaneAdded      NotificationKind = "lane"         // a lane has its first job
 	MeterChanged   NotificationKind = "meter"        // a meter may have free permits earlier than last reported
 	LimitChanged   NotificationKind = "limit"        // all meters of a limit may have free permits earlier
-	JobArrived     NotificationKind = "arrived"      // a granted job of a full lane has arrived
-	Reconnected    NotificationKind = ""             // the subscription was (re-)established; notifications may have been lost
+	JobArrived     NotificationKind = "arrived"      // a granted job has called Acquire: it was late, or its lane had the most grants possible
+	Reconnected    NotificationKind = ""             // never sent: the subscription was made (again), and notifications may have been lost
 	WeightsChanged NotificationKind = "weights"      // a server has stored the weights of its queues
 	DeadlineAdded  NotificationKind = "deadline"     // a job with an earlier wait deadline than all others was added
 	SlotsRequested NotificationKind = "slots_wanted" // the leader asks the servers of some queues for their free slots
@@ -75,8 +75,8 @@ func (db *DB) notify(ctx context.Context, n Notification) error {
 	return db.rdb.Publish(ctx, db.prefix+"wake", fmt.Sprintf("%s %d %s", n.Kind, n.Number, n.Name)).Err()
 }
 
-// ReportSlots publishes the number of free slots that a server has for its queues, and the average
-// time until it has one more.
+// ReportSlots publishes the number of free slots that a server has for its queues. interval is the
+// average time until one more slot becomes free.
 func (db *DB) ReportSlots(ctx context.Context, server string, free int, interval time.Duration, queues []string) error {
 	name := fmt.Sprintf("%s\n%d\n%s", server, interval.Microseconds(), strings.Join(queues, "\n"))
 	return db.notify(ctx, Notification{SlotsReported, int64(free), name})

@@ -16,8 +16,8 @@ type Position struct {
 	// Rank in its lane counts from 1; Total is the lane's length.
 	Rank, Total int
 	Lane        Lane   // without its counts
-	Bottleneck  string // the meter, limit|key, that it waits longest for
-	// Since is when it was denied first, by Redis's clock, and WaitedFor how long ago that was.
+	Bottleneck  string // the meter, limit|key, that the job waits longest for
+	// Since is when the job was first denied, by Redis's clock, and WaitedFor how long ago that was.
 	Since     time.Time
 	WaitedFor time.Duration
 	// StartsAt is the estimated start by Redis's clock, StartsIn the time until then. They mean

@@ -66,9 +66,10 @@ func (db *DB) RateLimited(ctx context.Context, job Job, limit RateLimit, needs .
 // with 503 Service Unavailable.
 const Overload time.Duration = -1
 
-// Accepted records that the upstream accepted a call, which the limiter allowed at the time at.
-// That ends a row of rate limits, and meters that adapt use the latency. With Overload, they slow
-// down as after a rate limit instead, but are not blocked. The costs of the needs do not matter.
+// Accepted records that the upstream accepted a call, which the limiter allowed at the time at. The
+// count of consecutive 429s then starts again, and meters that adapt use the latency. If latency is
+// Overload, meters that adapt slow down as after a 429, but no key is blocked. The costs of the
+// needs do not matter.
 func (db *DB) Accepted(ctx context.Context, at time.Time, latency time.Duration, needs ...throttle.Need) error {
 	us := max(0, latency).Microseconds()
 	if latency == Overload {

@@ -174,8 +174,8 @@ var dateForms = []string{
 	time.RFC3339, "2006-01-02T15:04:05Z0700", "2006-01-02T15:04:05", "2006-01-02 15:04:05Z07:00", "2006-01-02 15:04:05",
 }
 
-// parse returns the wait until the time that a text names. It is negative if that time is in the
-// past. The text is a number of units, seconds or milliseconds since 1970, a duration such as
+// parse returns the wait until the time that a text names. The wait is negative if the time is in
+// the past. The text is a number of units, seconds or milliseconds since 1970, a duration such as
 // "6m0s", or a date.
 func (r *upstreamReader) parse(text string, unit time.Duration) (wait time.Duration, ok bool) {
 	date, err := http.ParseTime(r.header.Get("Date"))

@@ -51,9 +51,9 @@ type Counts struct {
 	LeftOut    LeftOut `json:"left_out"`
 }
 
-// LeftOut holds the number of URLs that a crawl has left out, by reason. Once a crawl knows 2 ·
-// MaxURLs URLs, it remembers no further URL that is left out, and counts such a URL each time it is
-// found.
+// LeftOut holds the number of URLs that a crawl has left out, by reason. Once a crawl knows
+// twice MaxURLs URLs, it remembers no further URL that it leaves out, but counts such a URL each
+// time a page links it.
 type LeftOut struct {
 	Disallowed   int `json:"disallowed" redis:"n:disallowed"`
 	MaxPages     int `json:"max_pages" redis:"n:max_pages"`

@@ -54,7 +54,7 @@ func Parse(text []byte, agent string) *File {
 	}
 	text = bytes.TrimPrefix(text, []byte("\xef\xbb\xbf"))
 	own := ProductToken(agent)
-	groups := map[string]*File{"*": {}} // also the own group, once a line names the crawler
+	groups := map[string]*File{"*": {}} // and a group of the crawler, once a line names it
 	sitemaps := map[string]bool{}
 	var file File // has only Sitemaps until the end
 	// A User-agent line after an Allow or Disallow line begins a new group. A Crawl-delay line does

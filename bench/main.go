@@ -1,13 +1,5 @@
-// Command bench measures headgate beside other systems on a redis-server of its own.
-//
-//	go run ./bench limiter     decisions a second, memory, and admissions beyond the guarantee
-//	go run ./bench overhead    jobs a second when no limit denies
-//	go run ./bench backlog     a backlog of jobs under a limit
-//	go run ./bench shards      the cost of a job in a queue with shards, on one Redis and on a cluster
-//	go run ./bench scripts     the cost of each script in Redis
-//	go run ./bench idle        the cost of idle workers
-//
-// Each prints a table, or with --json one array of objects.
+// Command bench measures headgate beside other systems on a redis-server of its own. go run ./bench -h
+// lists what it measures. Each command prints a table, or with --json one array of objects.
 package main
 
 import (

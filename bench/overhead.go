@@ -31,37 +31,29 @@ func (c *overheadCommand) Run(b *bench) error {
 	if c.Jobs < 1 || c.Concurrency < 1 || c.Pairs < 1 {
 		return errors.New("--jobs, --concurrency, --pairs: want 1 or more")
 	}
-	rows := []overheadRow{{"asynq", 0, 0, 1}}
+	rows := []overheadRow{{"asynq", 0, 0, 1}, {System: "headgate", Limits: 1}, {System: "headgate", Limits: 3}, {System: "redis_rate", Limits: 1}, {System: "redis_rate", Limits: 3}}
+	starts := []starter{startBare, openHeadgate(1), openHeadgate(3), startRate(1), startRate(3)}
 	var speeds, ratios [5][]float64
-	subjects := []struct {
-		system string
-		limits int
-		start  starter
-	}{
-		{"headgate", 1, openHeadgate(1)},
-		{"headgate", 3, openHeadgate(3)},
-		{"redis_rate", 1, startRate(1)},
-		{"redis_rate", 3, startRate(3)},
-	}
 	for pair := range c.Pairs {
-		for i, subject := range subjects {
+		for i, row := range rows[1:] {
 			bare, err := c.drain(b, startBare)
 			if err != nil {
 				return fmt.Errorf("asynq: %w", err)
 			}
-			speed, err := c.drain(b, subject.start)
+			speed, err := c.drain(b, starts[i+1])
 			if err != nil {
-				return fmt.Errorf("%s: %w", subject.system, err)
+				return fmt.Errorf("%s: %w", row.System, err)
 			}
 			speeds[0] = append(speeds[0], bare)
 			speeds[i+1] = append(speeds[i+1], speed)
 			ratios[i+1] = append(ratios[i+1], speed/bare)
-			b.note("overhead: pair %d of %d, %s with %d limits: %.0f jobs/s, asynq %.0f", pair+1, c.Pairs, subject.system, subject.limits, speed, bare)
+			b.note("overhead: pair %d of %d, %s with %d limits: %.0f jobs/s, asynq %.0f", pair+1, c.Pairs, row.System, row.Limits, speed, bare)
 		}
 	}
-	rows[0].JobsPer = median(speeds[0])
-	for i, subject := range subjects {
-		rows = append(rows, overheadRow{subject.system, subject.limits, median(speeds[i+1]), median(ratios[i+1])})
+	for i := range rows {
+		if rows[i].JobsPer = median(speeds[i]); i > 0 {
+			rows[i].Ratio = median(ratios[i])
+		}
 	}
 	return printRows(b, c.JSON, rows)
 }

@@ -6,9 +6,9 @@
 // A job is a hash, and its ID is in one of its queue's lists or sorted sets: pending, active,
 // retry, scheduled, archived, completed. headgate adds six fields to that hash:
 //
-//   - denied: exists if the job was ever put back. For a denied job it is the retry time, equal to
-//     the job's score in the retry set, and for a granted one a mark. A job in the retry set with
-//     another score has failed
+//   - denied: exists if the job was ever put back. While the job is denied, it is the job's retry
+//     time, equal to its score in the retry set. After the grant it is a mark, and in other cases
+//     empty. A job in the retry set with another score has failed
 //   - scope: the scope that denied the job; several limiters can share an asynq Redis
 //   - lock_ms: the milliseconds that were left of the job's Unique lock when the job was denied
 //   - crashes: the number of forgiven crashes of the job's workers

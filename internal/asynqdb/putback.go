@@ -36,9 +36,9 @@ func (db DB) PutBack(ctx context.Context, queue string, jobs ...*PutBack) {
 	}
 }
 
-// Forgive retries a job whose worker crashed at once, without counting a failure. It does so only
-// if the job has fewer than maxCrashes forgiven crashes and is active under that lease. unique
-// reports whether the job has a Unique lock.
+// Forgive retries at once a job whose worker crashed, without counting a failure. It does so only if
+// the job has fewer than maxCrashes forgiven crashes and is active under that lease. unique reports
+// whether the job has a Unique lock.
 func (db DB) Forgive(ctx context.Context, queue, id string, msg []byte, unique bool, maxCrashes int, lease LeaseID) (forgiven bool, err error) {
 	now := time.Now()
 	args := []any{id, msg, now.Unix(), lockSeconds(unique, now), maxCrashes, lease.Dequeue, lease.ended()}

@@ -169,8 +169,9 @@ func (a *attempt) run(ctx context.Context, next asynq.Handler) (stale bool, err 
 // failures have nothing to do with limits. A report has a timeout of its own, because the job's
 // context may have ended.
 //
-// If the error wraps several of this package's errors and asynq's, PutBackAs takes precedence over
-// SkipRetry and RevokeTask, and those two take precedence over RetryAfter: see IsPutBack. Without a
+// If the error wraps several of this package's errors and asynq's, the first of these counts:
+// RateLimited (unless the job fails like any other), PutBackAs, SkipRetry or RevokeTask, RetryAfter.
+// See IsPutBack. Without a
 // policy the program's RetryDelayFunc decides. After the policy's last retry the error is final,
 // because asynq knows only the job's own MaxRetry.
 func (a *attempt) afterRun(ctx context.Context, err error) error {
@@ -211,8 +212,8 @@ func (a *attempt) afterRun(ctx context.Context, err error) error {
 // one round trip. It returns nil if the job fails like any other.
 //
 // If the limiter is unavailable, nothing is blocked, and the job is put back until the time that
-// the upstream named. That job does not count as denied, because it is in no lane: the dispatcher
-// would take the job for an orphan and promote it earlier.
+// the upstream named. That job is not marked as denied, because it is in no lane, and the dispatcher
+// promotes a denied job that is in no lane.
 func (a *attempt) rateLimited(ctx context.Context, why *rateLimitedError, err error) error {
 	s, needs, wait := a.scope, a.rule.blockedNeeds(), time.Until(why.until)
 	if len(a.decision.Taken) == 0 || len(needs) == 0 {

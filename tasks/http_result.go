@@ -68,7 +68,8 @@ func (h *HTTPHandler) read(resp *openResponse, start time.Time, expected bool) (
 	return result, err
 }
 
-// Read reads the body. Its error is the job's error if the body breaks off.
+// Read reads the body. If the body breaks off, its error is a NetworkError without secrets, which the
+// job can return.
 func (resp *openResponse) Read(p []byte) (int, error) {
 	n, err := resp.Body.Read(p)
 	if err != nil && err != io.EOF {
@@ -167,7 +168,7 @@ func saveFile(dir, name string, body io.Reader) (saved, hash string, length int6
 		defer file.Close()      // a second Close does nothing
 		err = root.MkdirAll(path.Dir(name), 0o755)
 	}
-	if err != nil { // before the body is read
+	if err != nil { // no body is read that cannot be saved
 		return fail(err)
 	}
 	sum := sha256.New()

@@ -88,14 +88,14 @@ func (s *shared) change(ctx context.Context, limit string, script *script.Script
 type call struct {
 	needs    []Need
 	Decision Decision
-	TakenAt  time.Time // by this process's clock; a job's permits were taken at this time or later
+	TakenAt  time.Time // about when the permits were taken, by this process's clock; see script.Callers.When
 	Err      error
 
 	limits  []*fastLimit // of needs; nil if the fast path cannot decide the call
 	meters  []int        // index of each need's meter in the fastBatch
 	decided bool         // by the fast path; if false, the fast path has taken nothing for the call
 
-	holder string // of the call's leases; set by the full script
+	holder string // of the call's leases; made by runAllow for the full script
 	reply  []any  // of the full script
 }
 
@@ -162,7 +162,7 @@ func (s *shared) undo(ctx context.Context, calls []*call) {
 	}
 }
 
-// Decide calls ask, and returns the decision and the numbers of the reply. ask runs a script that
+// Decide calls ask, and returns the decision and the integers that follow it in the reply. ask runs a script that
 // replies as lua/limits/allow.lua does, and returns the reply and the holder of the call's leases.
 // Decide calls ask again after it has extended a calendar, or has defined limits that Redis lost.
 // The script has taken nothing in these two cases. If each occurs once, the third try decides.
@@ -227,7 +227,7 @@ func (s *shared) settle(ctx context.Context, d Decision, i, cost int) error {
 	c := s.callers.Next()
 	defer s.callers.Done(c)
 	t, mark := d.Taken[i], d.marks[i]
-	d.Taken[i].Cost = min(t.Cost, cost) // after an error the cost is unknown: the lower one prevents that permits are given back twice
+	d.Taken[i].Cost = min(t.Cost, cost) // kept if the call fails: Redis may have the old cost or the new one, and with the lower one no later call gives permits back twice
 	reply, err := s.Extended(ctx, func() ([]any, error) {
 		return s.run(ctx, chargeScript, t.Limit, t.Key, d.At.UnixMicro(), t.Cost, cost, mark[0], mark[1], d.Holder, c.Name, c.Calls).Slice()
 	})

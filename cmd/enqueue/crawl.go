@@ -78,7 +78,7 @@ func (c *crawlCommand) Run(ctx context.Context, stdio cli.IO) error {
 	return nil
 }
 
-// restart starts the crawl over, and deletes the jobs of its previous run that have not started.
+// restart starts the crawl over, and deletes the jobs of its previous run that are not running.
 func (c *crawlCommand) restart(ctx context.Context, conf *config.Config, stdio cli.IO) error {
 	rdb, end, err := conf.Redis.Connect(ctx)
 	if errors.Is(err, config.ErrNoRedis) {
@@ -109,7 +109,7 @@ func (c *crawlCommand) jobs() ([]jobspec.Job, error) {
 		c.Name = canonical.HostOf(c.URLs[0])
 	}
 	if c.Name == "" {
-		c.Name = "crawl" // Validate reports the URL without a host
+		c.Name = "crawl" // CrawlFetch.Validate rejects the URL below
 	}
 	c.start = time.Now().UnixMicro()
 	var hosts []string // the hosts of all URLs, because all URLs start the same crawl

@@ -38,7 +38,7 @@ func (c *crawlsCommand) Validate() error {
 }
 
 func (crawlsCommand) Help() string {
-	return `Shows how many URLs crawls have found, and their states. "missing" URLs were answered with a 4xx or a redirect that leads nowhere. The jobs of "failed" URLs are archived or dropped. URLs that the crawl left out are counted by reason: disallowed by robots.txt, beyond crawl.max_pages or crawl.max_host_pages, too deep (--depth), on another host (--allow), excluded (crawl.include, crawl.exclude), or unread because a page has too many links. A crawl remembers as many of these URLs as it may have pages. It counts any further URL each time it finds it.
+	return `Shows how many URLs crawls have found, and their states. "missing" URLs were answered with a 4xx or a redirect without a valid target. The jobs of "failed" URLs are archived or dropped. URLs that the crawl left out are counted by reason: disallowed by robots.txt, beyond crawl.max_pages or crawl.max_host_pages, too deep (--depth), on another host (--allow), excluded (crawl.include, crawl.exclude), or unread because a page has too many links. A crawl remembers at most about crawl.max_pages of the URLs that it left out. It counts a further URL again each time it finds it, so these counts can be too high.
 
 A finished crawl starts over when a URL is enqueued for it. It is forgotten 90 days after its last job.
 

@@ -7,8 +7,8 @@
 //
 //	registry.MustRegister(metrics.New(server, rdb, metrics.Options{}))
 //
-// A scrape costs a few round trips to Redis, one for each hundred meters, and three for each queue,
-// however many jobs and keys there are. A scrape that cannot read everything reports
+// A scrape costs a few round trips to Redis, plus one for each hundred limits without a key and three
+// for each queue. The number of jobs and keys does not matter. A scrape that cannot read everything reports
 // headgate_scope_up 0 and what it could read; missing series are not zeros.
 package metrics
 

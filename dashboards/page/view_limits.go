@@ -101,7 +101,7 @@ func loadOpenLimit(ctx context.Context, p *Page, s *snapshot, row *limitRow, at 
 
 type changesData struct {
 	Changes    []throttle.Change // the newest first
-	Blocks     []blockRow        // the next to end first
+	Blocks     []blockRow        // sorted by their end, soonest first
 	BlockCount int               // with those that are not in Blocks
 	Pages      pages             // of Changes
 }

@@ -33,7 +33,7 @@ func Host(name string) (string, error) {
 	}
 	name = strings.TrimRight(strings.ToLower(name), ".")
 	// Browsers and C libraries read one to four decimal, octal or hexadecimal numbers as an address.
-	// The parser of URLs also reads numbers with a sign, which no resolver does.
+	// The whatwg parser also reads numbers with signs and underscores, which no resolver does.
 	last := name[strings.LastIndexByte(name, '.')+1:]
 	if last != "" && last[0] >= '0' && last[0] <= '9' && !strings.ContainsAny(name, "+-_") {
 		if u, err := whatwg.Parse("http://" + name); err == nil && u.IsIPv4() {

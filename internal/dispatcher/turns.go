@@ -125,8 +125,8 @@ func (d *dispatcher) expireGrants(ctx context.Context) error {
 }
 
 // expireLanes releases the expired grants of some lanes. If the lanes are new to the core, it
-// reports all of their granted jobs as overdue, so that the core promotes them again: the previous
-// leader may not have promoted them.
+// reports the jobs that still hold a reservation as overdue, too. The core then promotes them, in
+// case the previous leader did not.
 func (d *dispatcher) expireLanes(ctx context.Context, lanes []string, isNew bool) error {
 	for lanes := range slices.Chunk(lanes, PageSize) {
 		expired, err := d.Waits.ExpireGrants(ctx, lanes)
@@ -144,8 +144,8 @@ func (d *dispatcher) expireLanes(ctx context.Context, lanes []string, isNew bool
 }
 
 // expireWaits promotes jobs that have passed their wait deadline, so that a worker archives,
-// drops or runs them. Redis removes such a job from its lane, and returns the job again until a
-// worker has requested its permits.
+// drops or runs them. Redis removes such a job from its lane. Each later ExpireWaits returns the
+// job again, until a worker has taken it and requested its permits.
 func (d *dispatcher) expireWaits(ctx context.Context) error {
 	for began := time.Now(); d.core != nil && !time.Now().Before(d.nextWaitDeadline) && time.Since(began) <= workFor; {
 		expired, next, err := d.Waits.ExpireWaits(ctx, PageSize)
@@ -161,8 +161,8 @@ func (d *dispatcher) expireWaits(ctx context.Context) error {
 }
 
 // Promote moves jobs to the head of their queues, behind jobs that were promoted before, in one
-// round trip for each queue. It returns the states of the jobs in their order. It does nothing to
-// jobs that do not wait. After an error the jobs of some queues may have been moved. A call is safe
+// round trip for each queue. It returns the states of the jobs in their order. It leaves jobs alone
+// that are in no retry, scheduled or pending state. After an error the jobs of some queues may have been moved. A call is safe
 // to repeat.
 func Promote(ctx context.Context, db asynqdb.DB, jobs []throttle.JobID) ([]fairqueue.State, error) {
 	ids, indexes := map[string][]string{}, map[string][]int{}

@@ -46,8 +46,8 @@ func Meter(meter string) string {
 func Visible(text string, limit int) string { return Cut(text, limit, 0) }
 
 // Cut is Visible for the beginning of a longer text. more is the number of bytes that follow this
-// beginning. If Cut shortens the beginning, the number at its end includes them. Otherwise the
-// result does not show more.
+// beginning. If Cut shortens the beginning, the number at its end includes them. If the
+// beginning fits in limit, the result is the whole beginning, without a number.
 func Cut(text string, limit, more int) string {
 	cut := ""
 	if len(text) > limit {

@@ -3,7 +3,8 @@ package fairqueue
 import "slices"
 
 // ApplyResults applies the results of the last Turns, in the same order. If there are fewer results
-// than turns, the other replies were lost: the jobs of these turns may be granted.
+// than turns, the replies to the other turns were lost, and Redis may have granted their jobs.
+// ApplyResults undoes these turns and pauses their lanes.
 func (c *Core) ApplyResults(now int64, results []Result) {
 	tries := c.pendingTurns
 	c.pendingTurns = c.pendingTurns[:0]
@@ -97,7 +98,7 @@ func (c *Core) undo(t pendingTurn) {
 	for i := range t.needs {
 		if n := &t.needs[i]; same && n.paid < t.paid[i] {
 			n.paid++
-			t.missed = nil // the charges of others stay, too
+			t.missed = nil // the lanes that this turn passed over keep their charges, as this lane does
 		} else {
 			c.refund(l, n)
 		}

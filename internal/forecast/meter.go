@@ -109,8 +109,9 @@ func (m *simMeter) ReadyAt(now, k int64) int64 {
 	return m.ReadyFrom(now, k, now)
 }
 
-// returnTime returns the time in microseconds after which k used permits are free again, and the
-// number of such jobs whose permits return at the same time: those of a window, else 1.
+// returnTime returns the time in microseconds until the k permits of a job are free again, and how
+// many jobs of that cost get their permits back together. For windows those are all jobs that fit
+// in a window, for other limits one job.
 func (m *simMeter) returnTime(k int64) (us, together int64) {
 	switch {
 	case m.lease > 0:

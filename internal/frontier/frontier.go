@@ -86,8 +86,9 @@ func (f *Frontier) Claim(ctx context.Context, c Crawl, url, from, job string) (c
 	return Crawl{c.Name, start}, reply[1], err
 }
 
-// Begin starts a crawl. The remaining jobs of the current crawl of that name do nothing from then
-// on.
+// Begin starts a crawl at once, even if URLs of the current crawl of that name wait. The remaining
+// jobs of the current crawl do nothing from then on. Claim of a seed starts a crawl only if no URL
+// waits.
 func (f *Frontier) Begin(ctx context.Context, c Crawl) error {
 	now, err := f.rdb.Time(ctx).Result()
 	if err == nil {
@@ -134,8 +135,8 @@ func (f *Frontier) Found(ctx context.Context, crawl Crawl, page string, links []
 	return states, nil
 }
 
-// Done records the state of a URL after its job, and the number of the page's links that were not
-// read. It does nothing if another crawl of that name has started, or if the URL's state is final
+// Done records the state of a URL after its job, and the number of the page's links that were left
+// out because the page has too many. It does nothing if another crawl of that name has started, or if the URL's state is final
 // already.
 func (f *Frontier) Done(ctx context.Context, crawl Crawl, url string, state State, unread int) error {
 	err := crawlDoneScript.Run(ctx, f.rdb, f.keys(), crawl.Name, crawl.Start, crawlTTL.Milliseconds(), url,

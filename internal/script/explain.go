@@ -90,7 +90,7 @@ func Explain(err error, user string, cmd redis.Cmder) error {
 }
 
 // explain is Explain for a command with this first key. script is the script that the command runs.
-// For any other command it is a Script without a text.
+// If the command runs no script, script has an empty text.
 func explain(err error, user string, script *Script, key string) error {
 	redisErr, isReply := errors.AsType[redis.Error](err)
 	if _, done := errors.AsType[*explained](err); !isReply || done || errors.Is(err, redis.Nil) || redis.HasErrorPrefix(err, "NOSCRIPT") {

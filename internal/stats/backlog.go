@@ -68,7 +68,7 @@ func (d LimitDemand) WaitedFor(now time.Time) time.Duration {
 // Pending describes the pending jobs that have not requested permits yet.
 type Pending struct {
 	Groups      []PendingGroup `json:"groups,omitempty"`
-	Queues      map[string]int `json:"queues,omitempty"`       // jobs by queue
+	Queues      map[string]int `json:"queues,omitempty"`       // all pending jobs by queue
 	Estimated   bool           `json:"estimated,omitempty"`    // Groups come from a sample of a queue
 	WithoutRule int            `json:"without_rule,omitempty"` // jobs in no group, because their rule is unknown
 }
@@ -92,8 +92,8 @@ type Requirements struct {
 type RuleFunc func(ctx context.Context, job throttle.JobID, task *asynq.Task) (r Requirements, known bool)
 
 // ReadDemand returns the demand for each meter, the highest first, and for each limit. A job counts
-// as waiting at those of its meters that are bottlenecks in the forecast. It also counts at meters
-// with a key and lanes, because there can be too many of these for the forecast. Without a
+// as waiting at those of its meters that are bottlenecks in the forecast. It also counts at each
+// contended meter with a key, because the forecast may not cover all of these meters. Without a
 // dispatcher, it counts at all its limits.
 func ReadDemand(ctx context.Context, limiter *waitdb.DB, f *forecast.Forecast, hasDispatcher bool) ([]waitdb.Demand, map[string]LimitDemand, error) {
 	meters, err := limiter.Demands(ctx)
@@ -290,8 +290,8 @@ func readSample(ctx context.Context, db asynqdb.DB, limiter *waitdb.DB, queue st
 
 // addSample adds the sampled jobs of a queue. each is the number of jobs that a sampled job
 // represents. If that is more than 1 and a key occurs only once in the sample, the other jobs that
-// the sampled job represents probably have other keys. Then all of them count only for the meters
-// that several sampled jobs share.
+// the sampled job represents probably have other keys. So the need for such a key is left out, for the
+// sampled job, too. Needs without a key, and needs for keys of several sampled jobs, remain.
 func (p *Pending) addSample(queue string, sample []Requirements, each float64) {
 	uses := map[throttle.Need]int{}
 	meter := func(n throttle.Need) throttle.Need { return throttle.Need{Limit: n.Limit, Key: n.Key} }

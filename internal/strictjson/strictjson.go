@@ -18,8 +18,8 @@ import (
 // a struct field has its name in JSON, and the tag want describes its valid values. A JSON field
 // that matches no json tag is rejected, so a struct field without that tag cannot be set. As in
 // encoding/json, a null makes a pointer, map or slice nil and a json.RawMessage null, and leaves
-// other fields unchanged. A duration is a text such as "90s" or "7d". what is the name of the text
-// in errors, such as "payload".
+// other fields unchanged. A duration is a text such as "90s" or "7d". Errors call
+// the text by the name in what, such as "payload".
 //
 // Unlike json.Decoder, Decode distinguishes "URL" from "url", rejects a field that is given twice and
 // text after the object, and shows the wrong value.

@@ -28,7 +28,7 @@ func (db *DB) BacklogStats(ctx context.Context) (jobs, lanes int, hasLeader bool
 // Demand is the demand for permits of one meter.
 type Demand struct {
 	Limit, Key string
-	// Permits is the number of permits needed by waiting jobs that are not granted yet.
+	// Permits is the number of permits that waiting jobs need. Granted jobs do not count.
 	Permits int
 	// HasLanes reports whether the meter is contended.
 	HasLanes bool
@@ -92,7 +92,7 @@ func (db *DB) Contended(ctx context.Context) (map[string]bool, error) {
 func (db *DB) Reserved(ctx context.Context, cursor uint64, count int64) (meters []string, next uint64, err error) {
 	fields, next, err := db.rdb.HScan(ctx, db.prefix+"meters", cursor, "", count).Result()
 	for field := range slices.Chunk(fields, 2) {
-		if !strings.HasSuffix(field[0], "\n") { // this field holds the number of lanes of the meter
+		if !strings.HasSuffix(field[0], "\n") { // a field with a newline holds a number of lanes
 			meters = append(meters, field[0])
 		}
 	}

@@ -16,7 +16,7 @@
 -- ARGV[3] seconds that a new lease lasts
 -- ARGV[4] seconds that a completed job is kept
 -- ARGV[5…] IDs of the jobs to look at
--- Returns the number of jobs whose entries were wrong
+-- Returns the number of corrected entries; a job can have several
 local pending, active, lease, retry, scheduled = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local archived, completed, marker = KEYS[6], KEYS[7], KEYS[8]
 local prefix, now, lasts, kept = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
@@ -55,8 +55,9 @@ local function leave_active(id)
   restored = restored + math.min(left, 1)
 end
 
--- The oldest jobs are at the head of the list, behind at most 64 promoted ones. The list is
--- searched only for jobs that are older than all of these.
+-- asynq pops from the right end. The oldest jobs are there, behind at most 64 promoted ones. The
+-- whole list is searched only for a job that is older than the last 65 of the list. A younger lost
+-- job is found by a later call, when older jobs have been taken.
 local oldest_at_head = math.huge
 for _, id in ipairs(redis.call('LRANGE', pending, -65, -1)) do
   local since = redis.pcall('HGET', prefix .. id, 'pending_since')

@@ -1,6 +1,6 @@
 -- Lets a job of a crawl take its URL. A seed is a job that no other job of the crawl enqueued. A
--- seed joins the current crawl if a URL of the crawl waits, or if the crawl started after the seed
--- was enqueued. Otherwise the seed starts the crawl again, and the crawl's URLs are forgotten.
+-- seed joins the current crawl if a URL of the crawl waits, or if the seed was not enqueued later
+-- than the seed that started the crawl. Otherwise the seed starts the crawl again, and the crawl's URLs are forgotten.
 -- If Redis has forgotten the crawl, any of its jobs starts it again.
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] crawl

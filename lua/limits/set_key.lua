@@ -4,7 +4,7 @@
 -- ARGV[2] key
 -- ARGV[3] actor
 -- ARGV[4] the override as text; '' removes the override, and no other arguments follow
--- ARGV[5] kind of limit for which the override is; it changes no limit of another kind
+-- ARGV[5] kind of limit that the override is for; it has no effect while the limit is of another kind
 -- ARGV[6] permits per period, or 0 for the limit's rate
 -- ARGV[7] period in microseconds
 -- ARGV[8] capacity, or 0 for the limit's

@@ -100,7 +100,7 @@ func choose(value *string, text []byte, values string) error {
 // EntryError is one mistake in an entry.
 type EntryError struct {
 	Entry string // the entry's Name
-	Field string // name, options or type, which is task in config files; else as in config files
+	Field string // as in config files, such as missed_max; "type" is the field task of config files
 	Value string // the field's value
 	Hint  string // what is wrong with the value and what would be right
 }

@@ -134,8 +134,8 @@ func overAlignedLate(limit throttle.Limit, history []Admission, late int64) (vio
 	return violations
 }
 
-// start returns the first microsecond that has the same label as `at`, which is less than margin
-// ago.
+// start returns the first microsecond with the label of `at`. That label must have begun less than
+// margin before `at`.
 func start(label func(int64) string, at, margin int64) int64 {
 	window := label(at)
 	return at - margin + int64(sort.Search(int(margin), func(i int) bool { return label(at-margin+int64(i)) == window }))

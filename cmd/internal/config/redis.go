@@ -131,7 +131,8 @@ func withPort(host, usual string) (string, error) {
 	return net.JoinHostPort(name, port), nil
 }
 
-// Embedded returns the address of an embedded Redis, which a process of this user runs.
+// Embedded returns the address of an embedded Redis that a process of this user runs already. Unlike
+// the zero value, it never starts one.
 func Embedded(options *redis.Options) Redis {
 	return Redis{options: options, shown: "the embedded one"}
 }
@@ -193,7 +194,7 @@ func (r Redis) client(retries bool) (rdb redis.UniversalClient, err error) {
 			*tries = -1
 		}
 	}
-	// go-redis's notifications about maintenance look up names, so they are off. With several
+	// go-redis's notifications about maintenance resolve host names, which can delay a connection, so they are off. With several
 	// servers, ServerName stays empty, so that the certificate of each server must have that
 	// server's own name.
 	off := &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}

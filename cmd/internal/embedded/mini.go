@@ -50,7 +50,7 @@ func (s *Store) runMini(ctx context.Context) error {
 		case <-time.After(tick):
 		}
 		now := time.Now()
-		m.FastForward(now.Sub(last)) // expires keys; miniredis's own clock would look at all keys for each command
+		m.FastForward(now.Sub(last)) // expires keys, once a tick; with ClockTTL miniredis would check all keys at each command
 		if last = now; now.After(due) {
 			err := save(rdb, file)
 			if err != nil && !failing {
@@ -65,7 +65,7 @@ func (s *Store) runMini(ctx context.Context) error {
 	m.CtxCancel() // ends the commands that block
 	m.Server().Close()
 	if err := save(rdb, file); err != nil { // after the last reply
-		return fmt.Errorf("the jobs in %s are those that were saved last: %w", s.dir, err)
+		return fmt.Errorf("cannot save the jobs in %s; changes since the last save are lost: %w", s.dir, err)
 	}
 	return nil
 }

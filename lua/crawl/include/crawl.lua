@@ -2,7 +2,7 @@
 
 -- The states of URLs that have or had a job. Only these URLs count for max_pages and
 -- max_host_pages. In any other state the URL is not fetched, for the reason that the state names.
--- Unless that is disallowed, a later job may still take the URL.
+-- A later job may still take such a URL, except in the state disallowed.
 local PAGES = { waiting = true, fetched = true, redirected = true, missing = true, failed = true }
 
 -- Reports whether no further job may take a URL in this state.

@@ -1,7 +1,7 @@
 -- @include waiting
 
--- Adds jobs to the lane of a job of their group, behind it, and returns their replies. The result
--- is the same as that of one call for each job, but the lane is written once.
+-- Appends jobs to the end of the lane in which `job` waits, and returns a reply for each. The jobs
+-- have the queue, needs and deadlines of `job`. The result is as if each job had joined by itself.
 local function join_all(job, ids)
   local n, deadline, replies = #ids, wait_deadline(job.since_us, job.max_wait_us, job.useful_us), {}
   local last_ticket, record = next_ticket(job.lane, n), without_ticket(job, deadline, '1')

@@ -4,8 +4,8 @@
 -- a new expiry. Returns nil if the limit does not exist or its definition is incomplete; or nil and
 -- true if the limit is for other apps. A malformed state counts as unused. A meter has these
 -- functions
---   ready_at(k, from)  first time at which k more permits may be taken, Unix microseconds; above
---                      the capacity an estimate; not before `from` if may_close
+--   ready_at(k, from)  first time at which k more permits may be taken, Unix microseconds; an
+--                      estimate if k is above the capacity. If may_close, not before `from`
 --   take(k, at)        takes permits, and returns their mark: see charge.lua
 --   left()             free permits
 --   full_at()          time at which it has all permits again
@@ -16,7 +16,7 @@
 --   may_close        the meter may close again after it is ready
 --   stale            Go must extend the calendar
 --   wants_feedback   the limiter wants to know the results of calls
---   allows_advance   permits may be taken before they exist, if the call begins when they do
+--   allows_advance   permits may be taken before they exist, if the caller begins only when they exist
 -- Each kind is included in a branch, so that a call creates only the functions that it uses.
 local function load_meter(name, key, app, holder)
   local limit = limits[name]
@@ -75,7 +75,7 @@ local function load_meter(name, key, app, holder)
   if m.incomplete then return nil end
 
   -- While a limit is paused, ready_at is in a minute, so that callers ask again. Nothing may be
-  -- taken in advance, because those permits would become free before the meter opens.
+  -- taken in advance, because the call would begin while the meter is closed.
   if paused or ends then
     m.closed, m.known, m.allows_advance = true, not paused and m.known, false
     local ready_at = m.ready_at

@@ -52,7 +52,8 @@ func Canonical(base, reference string) (string, error) {
 	// A request is made with net/url, which must find the same host.
 	again, err := url.Parse(text)
 	same := err == nil && again.Hostname() == strings.Trim(u.Hostname(), "[]")
-	// The key of the job's limits is the host that net/url finds in the reference.
+	// Without a base, reference is a job's URL, and the host that net/url finds in it is the key of the
+	// job's limits. The canonical URL must have the same host.
 	if named, err := url.Parse(reference); base == "" && err == nil && named.Hostname() != "" {
 		same = same && canonical.HostOf(reference) == canonical.HostOf(text)
 	}
@@ -79,7 +80,7 @@ func unreserved(c byte) bool { return canonical.Alphanumeric(c) || strings.Index
 func brace(c byte) bool { return c == '{' || c == '}' }
 
 // Within reports whether the URL's host is allowed. "example.com" allows this host, and
-// "*.example.com" its subdomains, each in any spelling and with any port.
+// "*.example.com" its subdomains. Upper case, Punycode and the URL's port make no difference.
 func Within(text string, allowed []string) bool {
 	host := canonical.HostOf(text)
 	return host != "" && slices.ContainsFunc(allowed, func(pattern string) bool {

@@ -58,8 +58,8 @@ func Parse(text []byte, agent string) *File {
 	sitemaps := map[string]bool{}
 	var file File // has only Sitemaps until the end
 	// A User-agent line after an Allow or Disallow line begins a new group. A Crawl-delay line does
-	// not end a group, because RFC 9309 does not define it. It applies to the User-agent lines
-	// since the last Crawl-delay, or since the start of the group.
+	// not end a group, because RFC 9309 does not define it. A User-agent line
+	// after a Crawl-delay begins a new list of agents for the next Crawl-delay lines.
 	var forRules, forDelay []*File
 	hasRules, hasDelay := false, false
 	for line := range strings.FieldsFuncSeq(string(text), func(r rune) bool { return r == '\r' || r == '\n' }) {

@@ -46,7 +46,7 @@ import (
 )
 
 // Run runs the scripts of testdata/script. The caller's testscript.Main provides the command under
-// test as a process; main is the same command as a function, for here. others are the packages of
+// test as a process; main is the same command as a function, for the script command `here`. others are the packages of
 // more commands, which Run builds.
 func Run(t *testing.T, main Command, others ...string) {
 	bin := t.TempDir()
@@ -111,7 +111,7 @@ func attempt(ts *testscript.TestScript, args []string) Output {
 	}
 	args = slices.Clone(args[1:])
 	if !slices.Contains(args, "--redis") {
-		ts.Fatalf("here needs --redis: without a headgate.yaml, all scripts would share an embedded Redis in the folder of the test")
+		ts.Fatalf("here needs --redis: it runs in the folder of the test, so scripts would share an embedded Redis there")
 	}
 	if file := ts.MkAbs(cli.DefaultConfig); exists(file) {
 		args = append(args, "--config", file)
@@ -119,7 +119,7 @@ func attempt(ts *testscript.TestScript, args []string) Output {
 	return ts.Value("here").(Command).Run(context.Background(), args...)
 }
 
-// show makes the output of a command that ran here available to the commands stdout and stderr.
+// show makes the output of a command that `here` ran available to the script's stdout and stderr.
 // testscript does that for processes.
 func show(ts *testscript.TestScript, args []string, out Output) {
 	if args[0] == "here" {

@@ -14,10 +14,10 @@ import (
 	"github.com/hibiken/asynq"
 )
 
-// KeptAttempts is the number of attempts that are kept for each job.
+// KeptAttempts is the number of attempts that Redis keeps for each job.
 const KeptAttempts = 10
 
-// maxError is the most bytes of an error text that are kept.
+// maxError is the number of bytes after which NoteAttempt cuts an error text.
 const maxError = 1000
 
 // Attempt describes the end of one attempt of a job.
@@ -50,9 +50,9 @@ func (db DB) NoteAttempt(ctx context.Context, queue, id string, a Attempt) error
 	return attemptScript.Run(ctx, db.Redis, []string{Hash(queue, id)}, text, KeptAttempts).Err()
 }
 
-// Attempts returns the last attempts of a job, the latest first, and the number of forgiven crashes
-// of its workers. A job whose first attempt succeeded has no attempts here. Lines that cannot be
-// decoded are left out.
+// Attempts returns the last attempts of a job, the latest first, and the number of its forgiven
+// crashes. The list is empty for a job whose first attempt succeeded, because Redis keeps none then.
+// Attempts leaves out malformed records.
 func (db DB) Attempts(ctx context.Context, queue, id string) (list []Attempt, crashes int, err error) {
 	fields, err := db.Redis.HMGet(ctx, Hash(queue, id), "attempts", "crashes").Result()
 	if err != nil {
@@ -71,8 +71,8 @@ func (db DB) Attempts(ctx context.Context, queue, id string) (list []Attempt, cr
 	return list, crashes, nil
 }
 
-// PlainError returns the text of an error that asynq has stored, without the text of
-// asynq.SkipRetry, which reads like an instruction to the user.
+// PlainError returns an error text that asynq has stored, without the words of asynq.SkipRetry. Those
+// words read like an instruction to the user.
 func PlainError(text string) string {
 	skip := asynq.SkipRetry.Error()
 	if text == skip {

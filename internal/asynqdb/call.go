@@ -6,20 +6,20 @@ import (
 	"time"
 )
 
-// Script is one of asynq's scripts that its server runs.
+// Script is the kind of a script that asynq's server runs.
 type Script int
 
-// The scripts that are recognized.
+// The kinds of scripts that Recognize tells apart.
 const (
-	Other          Script = iota
+	Other          Script = iota // any other script
 	ScriptDequeue         // takes a job from its queue
 	ScriptRetry           // writes a job whose attempt has failed
 	ScriptArchive         // writes a job that has failed for good
 	ScriptComplete        // writes a completed job that has a retention
 )
 
-// A Call is one of asynq's scripts as it is sent to Redis. It is recognized by its keys, because
-// the text of a script, and so its SHA-1, is what asynq changes most easily.
+// A Call is a call of one of asynq's scripts, as asynq sends it to Redis. Recognize uses the keys of
+// the call, because new versions of asynq change the text of a script, and so its SHA-1, more often.
 type Call struct {
 	Script
 	Queue string
@@ -28,12 +28,12 @@ type Call struct {
 	EndsLease     bool
 	ID            string
 	MayAddPending bool  // whether the script may add jobs to the pending list
-	LeaseEnd      int64 // of ScriptDequeue: the Unix second at which the job's lease is to end
+	LeaseEnd      int64 // for ScriptDequeue: the Unix second at which the job's lease is to end; else 0
 
-	// The next fields are set for scripts that write a job.
-	Msg    []byte    // the message to store; after a failure it has the error text and one more retry
-	At     time.Time // of ScriptRetry the time of the next attempt, of ScriptArchive the end of the last one
-	Failed bool      // for ScriptRetry: whether one more retry was counted
+	// The next fields are set for ScriptRetry, ScriptArchive and ScriptComplete.
+	Msg    []byte    // the message to store; after a failure it includes that failure
+	At     time.Time // for ScriptRetry: time of the next attempt; for ScriptArchive: end of the last attempt
+	Failed bool      // for ScriptRetry: whether asynq counts the attempt as a failure
 
 	storedMsg, storedAt *any // the arguments that Msg and At come from
 }
@@ -44,7 +44,7 @@ func (c *Call) SetMsg(msg []byte) { c.Msg, *c.storedMsg = msg, msg }
 // SetAt changes the time of the next attempt. The call must be a ScriptRetry.
 func (c *Call) SetAt(at time.Time) { c.At, *c.storedAt = at, at.Unix() }
 
-// Recognize returns what a script with these keys and arguments does.
+// Recognize returns the Call with these keys and arguments. SetMsg and SetAt then change args.
 func Recognize(keys []string, args []any) *Call {
 	c := &Call{}
 	active := false
@@ -56,7 +56,7 @@ func Recognize(keys []string, args []any) *Call {
 			c.Queue, active = queue, true
 		}
 	}
-	if active && len(args) > 0 { // one of the scripts run by asynq's server
+	if active && len(args) > 0 { // asynq's server sends the script for one job
 		c.ID, _ = args[0].(string)
 		c.EndsLease = slices.Contains(keys, Hash(c.Queue, c.ID))
 	}
@@ -82,7 +82,7 @@ func Recognize(keys []string, args []any) *Call {
 	return c
 }
 
-// setMessage marks c as a script that stores a message, if the argument is one.
+// setMessage sets the script and the message of c if the argument msg is an encoded message.
 func (c *Call) setMessage(script Script, msg *any) {
 	if encoded, ok := (*msg).([]byte); ok {
 		c.Script, c.Msg, c.storedMsg = script, encoded, msg

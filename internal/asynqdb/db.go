@@ -11,14 +11,14 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// DB is an asynq Redis.
+// DB reads and changes asynq's data in one Redis.
 type DB struct{ Redis redis.UniversalClient }
 
-// New returns the DB in the Redis of a client.
+// New returns the DB of a Redis client.
 func New(rdb redis.UniversalClient) DB { return DB{rdb} }
 
-// Queues returns the sorted names of asynq's queues, except the short-lived queues of Check: their
-// jobs need no permits, and the dispatcher must not treat them as orphans.
+// Queues returns the sorted names of asynq's queues. It leaves out the short-lived queues of Check,
+// whose jobs the dispatcher must not treat as orphans.
 func (db DB) Queues(ctx context.Context) ([]string, error) {
 	names, err := db.Redis.SMembers(ctx, queues).Result()
 	slices.Sort(names)
@@ -44,12 +44,12 @@ func (db DB) CountUnfinished(ctx context.Context, queues []string) (jobs int64, 
 
 // The fields of a job's hash, for Fields.
 const (
-	FieldState   = "state" // as asynq names it
-	FieldMessage = "msg"   // for ParseMessage
-	FieldScope   = "scope" // scope that denied the job last
+	FieldState   = "state" // the job's state, in asynq's words
+	FieldMessage = "msg"   // the encoded TaskMessage, for ParseMessage
+	FieldScope   = "scope" // the scope that denied the job last
 )
 
-// Fields returns a field of each job's hash, or "" if there is none.
+// Fields returns one field of each job's hash, in the order of the IDs. A missing field is "".
 func (db DB) Fields(ctx context.Context, queue, field string, ids ...string) ([]string, error) {
 	if len(ids) == 0 {
 		return nil, nil
@@ -83,8 +83,8 @@ func (db DB) Since(ctx context.Context, queue string, state asynq.TaskState, ids
 	return times, err
 }
 
-// IdempotencyKey returns the key that all attempts of a job share, and no later job with its ID
-// has. It stores key if the job has none.
+// IdempotencyKey returns the idempotency key of a job, which is the same in all its attempts. A later
+// job with the same ID has another key. If the job has no key yet, IdempotencyKey stores key.
 func (db DB) IdempotencyKey(ctx context.Context, queue, id, key string) (string, error) {
 	return identifyScript.Run(ctx, db.Redis, []string{Hash(queue, id)}, key).Text()
 }
@@ -95,7 +95,7 @@ type Leased struct {
 	Ends int64 // the Unix second at which the lease ends
 }
 
-// Leases returns the jobs of a queue whose leases end at until or before, in that order.
+// Leases returns the leases of a queue that end at until or before, the earliest first.
 func (db DB) Leases(ctx context.Context, queue string, until time.Time) ([]Leased, error) {
 	by := &redis.ZRangeBy{Min: "-inf", Max: strconv.FormatInt(until.Unix(), 10)}
 	found, err := db.Redis.ZRangeByScoreWithScores(ctx, Key(queue, Lease), by).Result()
@@ -109,10 +109,10 @@ func (db DB) Leases(ctx context.Context, queue string, until time.Time) ([]Lease
 // Page is the number of jobs of a retry set that one call of Denied reads.
 const Page = 100
 
-// Denied returns the IDs of denied jobs in one page of a queue's retry set, which starts at offset.
-// If before is not zero, only jobs whose retry time is earlier are returned. next is the offset of
-// the next page, or -1 after the last page. If jobs of this page leave the set, the caller must
-// reduce next by their number. Denied takes two round trips.
+// Denied returns the IDs of the denied jobs in one page of a queue's retry set. The page starts at
+// offset. If before is not zero, the pages have only jobs whose retry time is before it. next is the
+// offset of the next page, or -1 after the last page. If the caller removes jobs of a page from the
+// set, it must reduce next by their number. Denied takes two round trips.
 func (db DB) Denied(ctx context.Context, queue string, before time.Time, offset int) (ids []string, next int, err error) {
 	by := redis.ZRangeBy{Min: "-inf", Max: "+inf", Offset: int64(offset), Count: Page}
 	if !before.IsZero() {

@@ -13,23 +13,23 @@ import (
 	"github.com/headgate/headgate/internal/script"
 )
 
-// A Dequeue identifies one call that takes jobs from a queue. If its reply is lost, Redis has
-// handed out jobs that this process never saw. Sending the same Dequeue again returns those jobs.
+// A Dequeue identifies one call that takes jobs from a queue. If Redis's reply is lost, this process
+// does not know the jobs that it took. Sending the same Dequeue again returns those jobs.
 type Dequeue struct {
 	Queue string
 	Ends  int64 // the Unix second at which the jobs' leases end
 	Woken bool  // whether a marker of the queue was consumed for this call
-	// Rest is how long new jobs, which were never put back, are left alone after this Dequeue. In
-	// that time, a Dequeue with a positive Rest takes only jobs that were put back, and starts no
-	// rest of its own. Zero takes any job, also during a rest. NoNew takes only jobs that were put
-	// back.
+	// Rest is the time after this Dequeue in which new jobs stay in the queue. New jobs are those
+	// that were never put back. During a rest, a Dequeue with a positive Rest takes no new jobs and
+	// starts no rest of its own. A Dequeue with a Rest of 0 takes any job, also during a rest. With
+	// the Rest NoNew, a Dequeue never takes new jobs.
 	Rest time.Duration
 
 	name string
 	sent script.Sent
 }
 
-// NoNew is a Rest with which a Dequeue takes only jobs that were put back.
+// NoNew is the Rest of a Dequeue that takes only jobs that were put back.
 const NoNew = -time.Millisecond
 
 // NewDequeue returns a Dequeue with a unique name. Redis keeps the name in the job's field
@@ -40,13 +40,13 @@ func NewDequeue(queue string, ends int64, woken bool) *Dequeue {
 	return &Dequeue{Queue: queue, Ends: ends, Woken: woken, name: name}
 }
 
-// LeaseEnd returns the time at which the leases end.
+// LeaseEnd returns Ends as a time.
 func (d *Dequeue) LeaseEnd() time.Time { return time.Unix(d.Ends, 0) }
 
 // Lease returns the LeaseID of the jobs that this Dequeue took.
 func (d *Dequeue) Lease() LeaseID { return LeaseID{Dequeue: d.name} }
 
-// Taken is an active job.
+// Taken is an active job that a Dequeue took.
 type Taken struct {
 	ID, Msg string // Msg is the message as asynq stores it
 	Back    bool   // whether the job was put back since it was enqueued
@@ -74,8 +74,8 @@ func DequeueOf(queue string, lease LeaseID) *Dequeue {
 	return &Dequeue{Queue: queue, name: lease.Dequeue}
 }
 
-// GiveBack returns jobs of a Dequeue to the head of their queue, in the order in which they are to
-// run. If a job's Back is set, GiveBack stores its Msg again, because a header of Msg has the job's
+// GiveBack returns jobs of the Dequeue d to the head of their queue. The jobs then run in the given
+// order. If a job's Back is set, GiveBack also stores its Msg, because a header of Msg has the job's
 // place in its lane.
 func (db DB) GiveBack(ctx context.Context, d *Dequeue, jobs ...Taken) error {
 	args := []any{Hash(d.Queue, ""), d.name}

@@ -6,9 +6,9 @@
 // A job is a hash, and its ID is in one of its queue's lists or sorted sets: pending, active,
 // retry, scheduled, archived, completed. headgate adds six fields to that hash:
 //
-//   - denied: exists if the job was ever put back. While the job is denied, it is the job's retry
-//     time, equal to its score in the retry set. After the grant it is a mark, and in other cases
-//     empty. A job in the retry set with another score has failed
+//   - denied: exists if the job was ever put back. While the job is denied, the field has the job's
+//     retry time, equal to the job's score in the retry set. After the grant the field has a mark,
+//     and in all other cases it is empty. If the score differs from the field, the job has failed
 //   - scope: the scope that denied the job; several limiters can share an asynq Redis
 //   - lock_ms: the milliseconds that were left of the job's Unique lock when the job was denied
 //   - crashes: the number of forgiven crashes of the job's workers
@@ -23,29 +23,30 @@ import (
 
 // The names of a queue's keys, for Key.
 const (
-	Pending   = "pending"  // list of IDs; asynq takes the last one next
-	Active    = "active"   // list
+	Pending   = "pending"  // list of job IDs; asynq takes the last ID of the list first
+	Active    = "active"   // list of job IDs
 	Lease     = "lease"    // zset of active jobs by the Unix second at which their lease ends
-	Retry     = "retry"    // zset by the Unix second of their next attempt
-	Archived  = "archived" // zset by when they were archived
+	Retry     = "retry"    // zset of jobs by the Unix second of their next attempt
+	Archived  = "archived" // zset of jobs by the Unix second at which they were archived
 	Completed = "completed"
 	Scheduled = "scheduled"
-	Paused    = "paused"          // exists if the queue is paused
+	Paused    = "paused"          // string; exists while the queue is paused
 	Pass      = "headgate_pass"   // added by headgate: exists while a Dequeue's Rest lasts
 	Marker    = "headgate"        // added by headgate: zset; idle servers wait until it has a member, the marker
 	Shards    = "headgate:shards" // added by headgate: the number of shards that a sharded queue had last
 )
 
-// LeaseTime is how long a lease lasts unless it is extended, as in asynq's code.
+// LeaseTime is the time for which asynq takes or extends a lease.
 const LeaseTime = 30 * time.Second
 
-const queues = "asynq:queues" // set of names
+const queues = "asynq:queues" // key of the set of all queue names
 
-// Key returns one of a queue's keys. Without a name it is the beginning of all of them.
+// Key returns the key of a queue with that name. If the name is empty, Key returns the prefix of all
+// keys of the queue.
 func Key(queue, name string) string { return "asynq:{" + queue + "}:" + name }
 
-// ParseKey is the inverse of Key. The name of a job's hash is HashPrefix and its ID. For a key that
-// belongs to no queue both are empty.
+// ParseKey is the inverse of Key. For the hash of a job, name is HashPrefix and the job's ID. For a
+// key that belongs to no queue, queue and name are empty.
 func ParseKey(key string) (queue, name string) {
 	rest, ok := strings.CutPrefix(key, "asynq:{")
 	queue, name, is := strings.Cut(rest, "}:")
@@ -55,8 +56,8 @@ func ParseKey(key string) (queue, name string) {
 	return queue, name
 }
 
-// HashPrefix is what the name of a job's hash begins with, before the ID.
+// HashPrefix is the part of the name of a job's hash that precedes the job's ID.
 const HashPrefix = "t:"
 
-// Hash returns the key of a job.
+// Hash returns the key of a job's hash.
 func Hash(queue, id string) string { return Key(queue, HashPrefix) + id }

@@ -11,13 +11,14 @@ import (
 )
 
 // A LeaseID identifies one lease of a job, so that a repeated command cannot end the lease of
-// another worker. One of the fields must match the lease. The zero LeaseID matches any lease.
+// another worker. Exactly one field is set, and must match the lease. The zero LeaseID matches any
+// lease.
 type LeaseID struct {
-	Dequeue string // the name of the Dequeue that took the job
+	Dequeue string // name of the Dequeue that took the job
 	Ended   int64  // Unix second at or before which the lease ended
 }
 
-// ended returns the field Ended as scripts get it.
+// ended returns the field Ended as an argument of a script: an empty text if the field is not set.
 func (l LeaseID) ended() any {
 	if l.Ended == 0 {
 		return ""
@@ -44,10 +45,10 @@ func (db DB) WriteResult(ctx context.Context, queue, id, dequeue string, result 
 	return writeResultScript.Run(ctx, db.Redis, []string{Hash(queue, id), Key(queue, Lease)}, id, dequeue, result).Int64()
 }
 
-// Guards keeps asynq's scripts that end a lease, with a lease check in front. The caller must
-// answer the first call of each script with NoScript, because asynq sends the text only after that
-// error. The zero value is ready. It is safe for concurrent use.
-type Guards struct{ bySHA sync.Map } // of *redis.Script, by the SHA-1 of asynq's own text
+// Guards holds those of asynq's scripts that end a lease, each with a check of the lease in front. The
+// caller must answer the first call of each script with NoScript, because only then asynq sends the
+// text. The zero Guards is empty and ready for use. Guards is safe for concurrent use.
+type Guards struct{ bySHA sync.Map } // *redis.Script with the check, by the SHA-1 of asynq's own text
 
 // NoScript is the error of Redis for a script that it does not know.
 const NoScript = noScript("NOSCRIPT No matching script. Please use EVAL.")
@@ -59,7 +60,7 @@ func (e noScript) Error() string { return string(e) }
 // RedisError implements redis.Error.
 func (noScript) RedisError() {}
 
-// Add stores the guarded version of a script, and returns the SHA-1 of the original text.
+// Add stores the guarded version of one of asynq's scripts, and returns the SHA-1 of asynq's text.
 func (g *Guards) Add(text string) (sha1 string) {
 	sha1 = redis.NewScript(text).Hash()
 	g.bySHA.LoadOrStore(sha1, redis.NewScript(script.Guard+text))
@@ -72,8 +73,9 @@ func (g *Guards) Known(sha1 string) bool {
 	return ok
 }
 
-// Run runs the guarded version of a script. If the job of c does not have that lease, the script
-// changes nothing and returns the error of asynq's own scripts for a job that is not active.
+// Run runs the guarded version of a script that Add has stored. If the job of c does not have the
+// given lease, the script changes nothing. It then returns the same error as asynq's own scripts for
+// a job that is not active.
 func (g *Guards) Run(ctx context.Context, rdb redis.Scripter, sha1 string, c *Call, lease LeaseID, keys []string, args []any) *redis.Cmd {
 	guarded, _ := g.bySHA.Load(sha1)
 	keys = append(slices.Clip(script.WholeSlot(rdb, keys)), Key(c.Queue, Active), Key(c.Queue, Lease), Hash(c.Queue, c.ID))

@@ -20,23 +20,23 @@ var taskMessage = func() protoreflect.MessageType {
 	return t
 }()
 
-// Message contains the fields of asynq's TaskMessage that are used here.
+// Message has those fields of asynq's TaskMessage that headgate uses.
 type Message struct {
 	Type      string
 	Payload   []byte
 	Headers   map[string]string
 	ID        string
 	MaxRetry  int
-	Retried   int // failures so far
+	Retried   int // number of failures so far
 	LastError string
-	Timeout   int64 // in seconds; 0 is none
-	Deadline  int64 // a Unix second; 0 is none
-	FailedAt  int64 // Unix second of the last failed attempt; 0 if none
+	Timeout   int64 // in seconds; 0 if the job has none
+	Deadline  int64 // a Unix second; 0 if the job has none
+	FailedAt  int64 // Unix second of the last failed attempt; 0 if no attempt failed
 	Unique    bool  // whether the job has a Unique lock
 }
 
-// ParseMessage reads an encoded TaskMessage. After an error, the caller passes the message on to
-// asynq unchanged.
+// ParseMessage decodes a TaskMessage. After an error, the caller should pass the encoded message on
+// to asynq unchanged.
 func ParseMessage(encoded []byte) (Message, error) {
 	read := taskMessage.New()
 	if err := proto.Unmarshal(encoded, read.Interface()); err != nil {
@@ -63,9 +63,9 @@ func ParseMessage(encoded []byte) (Message, error) {
 // Task is the task as its handler gets it.
 func (m Message) Task() *asynq.Task { return asynq.NewTaskWithHeaders(m.Type, m.Payload, m.Headers) }
 
-// with returns a copy of an encoded TaskMessage with another value of a field. It appends the
-// field, because protobuf uses the last value. The message itself stays unchanged, because asynq
-// may send it again.
+// with returns a copy of an encoded TaskMessage in which a field has another value. It appends the
+// field, because protobuf uses the last value of a field. The message msg itself stays unchanged,
+// because asynq may send it again.
 func with[T []byte | int64](msg []byte, name protoreflect.Name, value T) []byte {
 	number := taskMessage.Descriptor().Fields().ByName(name).Number()
 	switch value := any(value).(type) {
@@ -92,15 +92,16 @@ func WithPayload(msg, payload []byte) []byte { return with(msg, "payload", paylo
 // WithRetried returns an encoded TaskMessage with another number of failures.
 func WithRetried(msg []byte, retried int) []byte { return with(msg, "retried", int64(retried)) }
 
-// WithTimes returns an encoded TaskMessage with another timeout in seconds and another deadline as
-// a Unix second; 0 is none.
+// WithTimes returns an encoded TaskMessage with another timeout in seconds and another deadline in
+// Unix seconds. 0 means no timeout or no deadline.
 func WithTimes(msg []byte, timeout, deadline int64) []byte {
 	return with(with(msg, "timeout", timeout), "deadline", deadline)
 }
 
-// WithHeader returns an encoded TaskMessage with a header, which replaces one of that name.
+// WithHeader returns an encoded TaskMessage with a header added. The header replaces an existing
+// header of the same name.
 func WithHeader(msg []byte, key, value string) []byte {
-	entry := protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), key) // of a map
+	entry := protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), key) // protobuf field 1 of a map entry is its key, and 2 its value
 	entry = protowire.AppendString(protowire.AppendTag(entry, 2, protowire.BytesType), value)
 	return with(msg, "headers", entry)
 }

@@ -6,22 +6,23 @@ import (
 	"time"
 )
 
-// PutBack describes an active job that is moved to the retry set without counting a failure.
+// A PutBack describes one active job that [DB.PutBack] moves to the retry set. asynq counts no
+// failure for it.
 type PutBack struct {
 	ID     string
 	Msg    []byte
-	At     time.Time // retry time: when asynq's forwarder makes the job pending
+	At     time.Time // retry time: asynq's forwarder makes the job pending then
 	Unique bool      // whether the job has a Unique lock
-	Scope  string    // the scope that denied the job and may promote it before At; or empty
+	Scope  string    // the scope that denied the job and can promote it before At; empty if none did
 	Lease  LeaseID   // the lease that the active job must have
-	Err    error     // set by PutBack if the job was not put back
+	Err    error     // result of DB.PutBack: why the job was not put back, or nil
 }
 
 // ErrNotActive is the error of asynq's own scripts for a job that is not active.
 var ErrNotActive = errors.New("NOT FOUND")
 
-// PutBack moves jobs of a queue to the retry set, even if they have no retries left. It sets Err of
-// each job.
+// PutBack moves active jobs of a queue to the retry set, even if they have no retries left. It sets
+// Err of each job.
 func (db DB) PutBack(ctx context.Context, queue string, jobs ...*PutBack) {
 	keys, args := []string{Key(queue, Active), Key(queue, Lease), Key(queue, Retry)}, []any(nil)
 	for _, j := range jobs {
@@ -36,18 +37,18 @@ func (db DB) PutBack(ctx context.Context, queue string, jobs ...*PutBack) {
 	}
 }
 
-// Forgive retries at once a job whose worker crashed, without counting a failure. It does so only if
-// the job has fewer than maxCrashes forgiven crashes and is active under that lease. unique reports
-// whether the job has a Unique lock.
+// Forgive moves a job whose worker crashed to the retry set, due now, without counting a failure. The
+// job must be active under the given lease and have fewer than maxCrashes forgiven crashes. If not,
+// Forgive changes nothing and returns false. unique says whether the job has a Unique lock.
 func (db DB) Forgive(ctx context.Context, queue, id string, msg []byte, unique bool, maxCrashes int, lease LeaseID) (forgiven bool, err error) {
 	now := time.Now()
 	args := []any{id, msg, now.Unix(), lockSeconds(unique, now), maxCrashes, lease.Dequeue, lease.ended()}
 	return crashScript.Run(ctx, db.Redis, []string{Hash(queue, id), Key(queue, Active), Key(queue, Lease), Key(queue, Retry)}, args...).Bool()
 }
 
-// Promote moves denied jobs of a queue to its head, behind the jobs promoted before. The ids are in
-// the order in which the jobs run. Promote returns the result for each job, one of those that
-// lua/asynq/promote.lua lists. asynq's Inspector.RunTask is not suitable, because it appends the
+// Promote moves denied jobs of a queue to its head, behind jobs that earlier calls have promoted. The
+// jobs run in the order of ids. Promote returns a result for each job, in that order:
+// lua/asynq/promote.lua lists the results. asynq's Inspector.RunTask is not suitable, because it appends the
 // job at the end and also runs archived and completed tasks.
 func (db DB) Promote(ctx context.Context, queue string, ids ...string) ([]string, error) {
 	args := []any{Hash(queue, ""), time.Now().UnixNano()}
@@ -57,8 +58,8 @@ func (db DB) Promote(ctx context.Context, queue string, ids ...string) ([]string
 	return promoteScript.Run(ctx, db.Redis, []string{Key(queue, Pending), Key(queue, Retry), Key(queue, Marker)}, args...).StringSlice()
 }
 
-// Postpone changes the times at which asynq itself brings denied jobs back, given by job ID, and
-// extends their Unique locks accordingly. Jobs that were granted meanwhile stay as they are.
+// Postpone changes the retry times of denied jobs, and extends their Unique locks accordingly. until
+// has the new times by job ID. Postpone does not change jobs that were granted meanwhile.
 func (db DB) Postpone(ctx context.Context, queue string, until map[string]time.Time) error {
 	if len(until) == 0 {
 		return nil
@@ -70,8 +71,8 @@ func (db DB) Postpone(ctx context.Context, queue string, until map[string]time.T
 	return postponeScript.Run(ctx, db.Redis, []string{Key(queue, Retry)}, args...).Err()
 }
 
-// unixCeil rounds t up to a Unix second. asynq rounds down, which would run jobs up to a second
-// early.
+// unixCeil returns t in Unix seconds, rounded up. asynq itself rounds down, so jobs could run up to a
+// second early.
 func unixCeil(t time.Time) int64 { return t.Add(time.Second - 1).Unix() }
 
 // LockMargin is the time by which a job's Unique lock outlasts its wait, so that the lock does not

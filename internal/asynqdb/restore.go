@@ -10,12 +10,11 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// completedKept is the retention of a completed job if Redis has lost its own retention.
+// completedKept is the time for which Restore keeps a completed job whose own retention is lost.
 const completedKept = 24 * time.Hour
 
-// Reconcile restores the jobs that are in the active list or in the leases of a queue, but not in
-// both. It does so only if the list and the leases differ in length. It returns the number of
-// restored jobs.
+// Reconcile calls Restore for all active jobs of a queue if the number of IDs in its active list
+// differs from the number of its leases. It returns the number of jobs whose entries were wrong.
 func (db DB) Reconcile(ctx context.Context, queue string) (repaired int, err error) {
 	pipe := db.Redis.Pipeline()
 	active, leases := pipe.LRange(ctx, Key(queue, Active), 0, -1), pipe.ZRange(ctx, Key(queue, Lease), 0, -1)
@@ -25,10 +24,10 @@ func (db DB) Reconcile(ctx context.Context, queue string) (repaired int, err err
 	return db.Restore(ctx, queue, slices.Concat(active.Val(), leases.Val())...)
 }
 
-// Restore repairs jobs whose hash, or whose entry in a list or sorted set of the queue, Redis has
-// lost by eviction or in a failover. asynq itself never repairs them. Restore adds each job to the
-// list or set that the state in its hash names. It deletes a job without a message whose lease is
-// over, because such a job cannot run. It returns the number of jobs whose entries were wrong.
+// Restore repairs jobs of which Redis has lost the hash, or the entry in a list or sorted set of the
+// queue, by eviction or in a failover. asynq itself never repairs such jobs. Restore adds each job to
+// the list or set of the state that its hash names. If a job has no message, it cannot run, and
+// Restore deletes it after its lease. Restore returns the number of jobs whose entries were wrong.
 func (db DB) Restore(ctx context.Context, queue string, ids ...string) (restored int, err error) {
 	args := []any{Hash(queue, ""), time.Now().Unix(), int64(LeaseTime / time.Second), int64(completedKept / time.Second)}
 	for _, id := range ids {
@@ -69,13 +68,14 @@ func (db DB) NewWalk(ctx context.Context, queues []string) (*Walk, error) {
 	return w, nil
 }
 
-// walkPage is the approximate number of keys of any kind that one page scans.
+// walkPage is about the number of keys, of jobs or not, that one call of Next scans.
 const walkPage = 1000
 
-// Done reports whether the Walk has returned all jobs. A nil Walk is done.
+// Done reports whether Next has returned all jobs. It is true for a nil Walk.
 func (w *Walk) Done() bool { return w == nil || len(w.nodes) == 0 }
 
-// Next returns the IDs of the next jobs by queue. It may return a job twice.
+// Next returns the job IDs of one page, by queue. A page may be empty before the last one. Two pages
+// may have the same job. Call Next only if Done is false.
 func (w *Walk) Next(ctx context.Context) (map[string][]string, error) {
 	keys, cursor, err := w.nodes[0].Scan(ctx, w.cursor, Hash("*", "*"), walkPage).Result()
 	if err != nil {

@@ -10,9 +10,9 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// Pause stops the entry's ticks on every replica, from now by Redis's clock until Resume. A pause
-// outlasts restarts, and times in which the entry is disabled or removed. A second Pause has no
-// effect.
+// Pause stops the entry's ticks on every replica, from now by Redis's clock until Resume. The pause
+// lasts even if processes restart, or if the entry is disabled or removed meanwhile. Pausing a
+// paused entry has no effect.
 func (r *Runner) Pause(ctx context.Context, name string) error {
 	if _, err := r.schedule(name); err != nil {
 		return err
@@ -23,7 +23,7 @@ func (r *Runner) Pause(ctx context.Context, name string) error {
 	}
 	pipe := r.rdb.TxPipeline()
 	paused := pipe.HSetNX(ctx, r.key(name), "paused", now.Unix())
-	pipe.Persist(ctx, r.key(name)) // the state of a disabled entry expires, but a pause must not
+	pipe.Persist(ctx, r.key(name)) // Redis deletes the state of a disabled entry after some time, but must keep a pause
 	if _, err := pipe.Exec(ctx); err != nil {
 		return fmt.Errorf("pausing schedule %s: %w", name, err)
 	}
@@ -33,7 +33,8 @@ func (r *Runner) Pause(ctx context.Context, name string) error {
 	return r.logChange(ctx, name, "paused")
 }
 
-// logChange adds a line to the changelog, with the actor that throttle.WithActor has put into ctx.
+// logChange adds a line to the changelog. The actor in it is the one that throttle.WithActor has put
+// into ctx. what is a past participle, such as "paused".
 func (r *Runner) logChange(ctx context.Context, name, what string) error {
 	log := throttle.New(r.rdb, throttle.Options{Scope: r.scope, Logger: r.log})
 	if err := log.Internals().Note(ctx, throttle.Change{What: what, Schedule: name}); err != nil {
@@ -68,13 +69,13 @@ func (r *Runner) Resume(ctx context.Context, name string) error {
 	return r.logChange(ctx, name, "resumed")
 }
 
-// Trigger enqueues a job of the entry at once, between its ticks, and returns the job's ID.
-// OverlapSkip drops the entry's ticks while that job is unfinished. Trigger ignores Jitter and
-// Overlap, and works while the entry is paused or disabled. Instead of a tick, Payload gets the
-// present time by Redis's clock, in whole seconds.
+// Trigger enqueues an extra job of the entry at once, and returns the job's ID. With OverlapSkip,
+// the entry's ticks are dropped while that job is unfinished. Trigger itself ignores Jitter and
+// Overlap, and works while the entry is paused or disabled. The entry's Payload gets the present
+// time by Redis's clock instead of a tick, in whole seconds.
 //
-// If Trigger returns an ID and an error, the job is enqueued, but OverlapSkip or the changelog may
-// not know it.
+// If Trigger returns an ID and an error, the job is enqueued. But Redis may have no record of the
+// job for OverlapSkip, or the changelog no line about it.
 func (r *Runner) Trigger(ctx context.Context, name string) (string, error) {
 	s, err := r.schedule(name)
 	if err != nil {
@@ -103,16 +104,17 @@ func (r *Runner) Trigger(ctx context.Context, name string) (string, error) {
 type Status struct {
 	Entry   Entry
 	Paused  bool
-	Next    []time.Time   // coming ticks in the entry's zone; none while it is disabled or paused
-	Last    time.Time     // last tick in the entry's zone, or the zero time
-	Outcome string        // of Last: "enqueued", "skipped: …" or "failed: …"
-	Late    time.Duration // since the oldest due tick that no replica has handled, or 0
-	// Enqueued, Skipped and Failed count ticks. Missed ticks dropped together count as one.
+	Next    []time.Time   // coming ticks in the entry's zone; nil while the entry is disabled or paused
+	Last    time.Time     // last handled tick in the entry's zone; zero if there is none
+	Outcome string        // what became of Last: "enqueued", "skipped: …" or "failed: …"; empty if there is none
+	Late    time.Duration // time since the oldest due tick that no replica has handled; 0 if there is none
+	// Enqueued, Skipped and Failed are numbers of ticks by outcome. Missed ticks that are dropped
+	// together count as one skipped tick.
 	Enqueued, Skipped, Failed int64
 }
 
 // List returns the status of all entries of the last Set, sorted by name, each with its next n
-// ticks. The status covers the ticks that any replica has handled. List takes one round trip.
+// ticks. A status includes what other replicas have done. List takes one round trip to Redis.
 func (r *Runner) List(ctx context.Context, n int) ([]Status, error) {
 	r.mu.Lock()
 	schedules := r.schedules

@@ -58,13 +58,13 @@ type Entry struct {
 }
 
 // Missed selects which missed ticks still run. A tick is missed if no replica handles it within 30
-// seconds. Ticks during a Pause are not missed.
+// seconds. Ticks during a Pause are dropped, and do not count as missed.
 type Missed string
 
 // The values of Entry.Missed.
 const (
 	MissedSkip Missed = "skip" // none
-	MissedOnce Missed = "once" // the newest, unless another tick is due that is not missed
+	MissedOnce Missed = "once" // the newest; none if a tick that is not missed is due as well
 	MissedAll  Missed = "all"  // all, oldest first, up to Entry.MissedMax
 )
 
@@ -89,6 +89,7 @@ func (o *Overlap) UnmarshalText(text []byte) error { return choose((*string)(o),
 
 const overlapValues = "allow, skip"
 
+// choose sets value to the text, or returns an error if values does not list the text.
 func choose(value *string, text []byte, values string) error {
 	if !slices.Contains(strings.Split(values, ", "), string(text)) {
 		return fmt.Errorf("%q: want one of %s", text, values)
@@ -100,7 +101,7 @@ func choose(value *string, text []byte, values string) error {
 // EntryError is one mistake in an entry.
 type EntryError struct {
 	Entry string // the entry's Name
-	Field string // as in config files, such as missed_max; "type" is the field task of config files
+	Field string // field name of config files, such as missed_max; but "type" for their field task
 	Value string // the field's value
 	Hint  string // what is wrong with the value and what would be right
 }
@@ -144,7 +145,8 @@ func (e Entry) Validate() error {
 	return errors.Join(errs...)
 }
 
-// forbiddenOptions has a hint for each option that suits only a single job or that the Runner sets.
+// forbiddenOptions has a hint for each option that an entry may not have: it suits only a single job,
+// or the Runner itself sets it.
 var forbiddenOptions = map[asynq.OptionType]string{
 	asynq.TaskIDOpt:    "is not allowed: the job's ID is made of scope, entry and tick",
 	asynq.QueueOpt:     "is not allowed: set queue",
@@ -169,7 +171,7 @@ type Origin struct {
 	Triggered bool      `json:"triggered,omitempty"`
 }
 
-// OriginOf parses the ID of a job that an entry enqueued. It reports false for IDs of any other
+// OriginOf parses the ID of a job that a Runner enqueued. It reports false for an ID of any other
 // form.
 func OriginOf(id string) (o Origin, ok bool) {
 	scope, name, scoped := strings.Cut(id, "/")

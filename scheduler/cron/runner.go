@@ -11,8 +11,8 @@
 //	…
 //	err = runner.Run(ctx)
 //
-// A tick that no process sees within 30 seconds, as in an outage, is missed. [Missed] selects which
-// of the missed ticks still run. [Overlap] selects whether a tick is dropped while an earlier job
+// A tick that no process handles within 30 seconds, as in an outage, is missed. [Missed] selects
+// which of the missed ticks still run. [Overlap] selects whether a tick is dropped while an earlier job
 // of the entry is unfinished. [Entry.Next] says what happens when clocks change. Any process that
 // has the entry may call Pause, Resume, Trigger and List, even if it does not call Run.
 package cron
@@ -41,8 +41,8 @@ type Enqueuer interface {
 
 // Options are the optional settings of New.
 type Options struct {
-	// Scope separates programs that share a Redis but no entries. It is the hash tag of the keys in
-	// Redis. Job IDs begin with it, except in the scope "default". Empty means "default".
+	// Scope separates programs that share a Redis but no entries. The scope is the hash tag of the
+	// keys in Redis. Job IDs begin with the scope, unless it is "default". Empty means "default".
 	Scope string
 	// Log receives errors of ticks. Nil means slog.Default.
 	Log *slog.Logger
@@ -52,12 +52,13 @@ type Options struct {
 // entries on one Redis. Its methods are safe for concurrent use, also during Run.
 //
 // Each replica enqueues a tick when it is due, under an ID made of scope, entry and tick. asynq
-// accepts the first of these jobs, and rejects the others until the Retention of the first ends, at
-// least five minutes after it is done. Each replica then advances the entry's last tick in Redis.
+// accepts the first of these jobs. It rejects the others until the Retention of the first job ends,
+// at least five minutes after the job is done. After the enqueue, each replica records in Redis that
+// the tick is done.
 //
 // A tick gets a second job in two cases: a replica stalls for more than five minutes between
 // reading the last tick and enqueuing the next; or all replicas die after they have enqueued the
-// tick and before they advance it, and none restarts within five minutes.
+// tick and before they record that, and none restarts within five minutes.
 //
 // Redis's clock alone decides whether a tick is due, missed, or in a pause.
 type Runner struct {
@@ -73,7 +74,7 @@ type Runner struct {
 
 	// The fields below belong to Run.
 	records map[string]*record
-	failing bool          // an error has been logged, and the recovery has not
+	failing bool          // the last line in the log about passes was of an error
 	offset  time.Duration // Redis's time minus the local time
 }
 
@@ -81,10 +82,10 @@ type Runner struct {
 type record struct {
 	schedule
 	specStored bool        // Redis has the schedule's spec, or no spec if the entry is disabled
-	doneUntil  time.Time   // as in state, kept here because Redis may lose its latest writes
-	pending    []time.Time // due ticks that are not enqueued yet, oldest first
+	doneUntil  time.Time   // as in state; Redis may lose its latest writes, so Run keeps a copy
+	pending    []time.Time // due ticks that no pass has handled yet, oldest first
 	wakeAt     time.Time   // time of the next pass that handles the schedule, by Redis's clock
-	err        error       // error of the last pass that handled the schedule
+	err        error       // error of the last pass that handled the schedule, or nil
 }
 
 // New returns a Runner without entries. It closes neither rdb nor enqueuer, which must use the same
@@ -104,6 +105,7 @@ func New(rdb redis.UniversalClient, enqueuer Enqueuer, opts Options) *Runner {
 // with the given name. Messages for users say schedule instead of entry.
 var ErrNoSchedule = errors.New("no such schedule")
 
+// schedule returns the schedule of the entry with that name, or ErrNoSchedule.
 func (r *Runner) schedule(name string) (schedule, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -113,13 +115,14 @@ func (r *Runner) schedule(name string) (schedule, error) {
 	return schedule{}, fmt.Errorf("%w: %q", ErrNoSchedule, name)
 }
 
-// Set replaces all entries, also while Run runs. If an entry is wrong, nothing changes, and the
-// error joins an [EntryError] for every mistake.
+// Set replaces all entries, also while Run runs. If any entry has a mistake, Set changes nothing, and
+// its error joins an [EntryError] for each mistake.
 //
 // An entry that is new in Redis, or whose cron line or zone has changed, starts with its first tick
-// from now on. So does an entry that comes back after it was disabled or removed, if Redis knows of
-// that: Run writes it for each disabled entry, and for each entry that Set removes during Run.
-// Otherwise, for example after a restart without the entry, the ticks in between count as missed.
+// from now on. The same holds for an entry that was disabled or removed and comes back, if Run has
+// written the removal to Redis. Run does so for each disabled entry, and for each entry that Set
+// removes during Run. But if a program restarts without an entry, Redis does not learn of it. If the
+// entry comes back later, the ticks in between count as missed.
 func (r *Runner) Set(entries []Entry) error {
 	schedules := make(map[string]schedule, len(entries))
 	var errs []error
@@ -144,17 +147,18 @@ func (r *Runner) Set(entries []Entry) error {
 }
 
 const (
-	// workers is the number of schedules that a pass handles at once. They mostly wait for Redis.
+	// workers is the number of schedules that a pass handles at once, which mostly means to wait for Redis.
 	workers = 8
-	// syncEvery is the longest sleep. The local clock may drift from Redis's during a sleep.
+	// syncEvery is the longest sleep between two passes. The local clock may drift from Redis's
+	// clock during a sleep.
 	syncEvery = 5 * time.Minute
-	// retryEvery is the pause after an error.
+	// retryEvery is the time after which a schedule is tried again after an error.
 	retryEvery = 5 * time.Second
 )
 
 // Run enqueues ticks until ctx ends, finishes the current ticks and returns nil. If Redis fails,
 // Run logs one line and keeps trying. Call Run once. Run handles all due entries before it looks
-// for later ticks, so a slow Payload or Enqueuer of one entry delays the next ticks of all.
+// for later ticks, so a slow Payload or Enqueuer of one entry delays the next ticks of all entries.
 func (r *Runner) Run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		timer := time.NewTimer(r.pass(ctx))
@@ -168,8 +172,8 @@ func (r *Runner) Run(ctx context.Context) error {
 	return nil
 }
 
-// pass handles one tick of each due schedule, and returns the time to sleep. If a schedule has more
-// due ticks, the next pass follows at once and handles one more.
+// pass handles one tick of each due schedule, and returns the time until the next pass. The time is
+// 0 if a schedule has another due tick.
 func (r *Runner) pass(ctx context.Context) time.Duration {
 	r.refresh()
 	var due []*record
@@ -211,8 +215,8 @@ func (r *Runner) pass(ctx context.Context) time.Duration {
 // now returns Redis's time, estimated from the local clock.
 func (r *Runner) now() time.Time { return time.Now().Add(r.offset) }
 
-// refresh updates the records after Set. A removed entry stays as a disabled one until its removal
-// is written to Redis.
+// refresh updates the records after Set. The record of a removed entry stays, as a disabled entry,
+// until a pass has written the removal to Redis.
 func (r *Runner) refresh() {
 	r.mu.Lock()
 	schedules := r.schedules

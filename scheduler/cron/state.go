@@ -16,22 +16,22 @@ var (
 	cronReadScript    = script.New("cron/read")
 )
 
-// state is the state of an entry in Redis, which all replicas share. Times are Unix seconds, or 0.
-// A job is stored as "ID QUEUE".
+// state is the state of an entry in Redis, which all replicas share. Times are Unix seconds; 0 means
+// that there is none. A job is "ID QUEUE", or empty if there is none.
 type state struct {
 	DoneUntil    int64  `redis:"last"`   // all ticks up to this time have been handled
-	Spec         string `redis:"spec"`   // zone and cron line in use; empty after removal
-	Paused       int64  `redis:"paused"` // start of the pause; ticks up to it are still enqueued
+	Spec         string `redis:"spec"`   // zone and cron line in use; empty after the entry was disabled or removed
+	Paused       int64  `redis:"paused"` // start of the pause; ticks up to this time are still enqueued
 	Tick         int64  `redis:"tick"`   // the last tick with an outcome
 	Outcome      string `redis:"outcome"`
-	Job          string `redis:"job"`   // job of the last tick that has a job
+	Job          string `redis:"job"`   // job of the last tick that got one
 	TriggeredJob string `redis:"extra"` // job of the last Trigger
 
 	Enqueued int64 `redis:"enqueued"`
 	Skipped  int64 `redis:"skipped"`
 	Failed   int64 `redis:"failed"`
 
-	err error // why the state cannot be read
+	err error // why the state could not be read, or nil
 }
 
 // moment returns the time of Unix seconds, or the zero time for 0.
@@ -44,8 +44,8 @@ func moment(seconds int64) time.Time {
 
 func (r *Runner) key(name string) string { return script.Prefix(r.scope) + "cron:" + name }
 
-// read returns the states of entries and Redis's time, in one round trip. A state that cannot be
-// read has its own error.
+// read returns the states of the named entries, in that order, and Redis's time, in one round trip.
+// If a single state is malformed, only its field err is set.
 func (r *Runner) read(ctx context.Context, names ...string) ([]state, time.Time, error) {
 	args := make([]any, len(names))
 	for i, name := range names {
@@ -73,9 +73,9 @@ func (r *Runner) read(ctx context.Context, names ...string) ([]state, time.Time,
 	return states, time.UnixMicro(micros), nil
 }
 
-// advance moves the time up to which an entry's ticks are done to last. With an outcome, last is a
-// tick, and job is its job or empty. advance returns false if another replica has moved the time
-// that far before. A zero time and an empty spec mark the entry as removed.
+// advance records that all ticks of an entry up to the time last are done. If outcome is not empty,
+// last is a tick with that outcome, and job is the tick's job or empty. advance returns false if
+// Redis has that time or a later one already. A zero time and an empty spec mark the entry as removed.
 func (r *Runner) advance(ctx context.Context, name string, last time.Time, spec, outcome, job string) (bool, error) {
 	seconds := ""
 	if !last.IsZero() {

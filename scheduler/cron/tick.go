@@ -14,18 +14,18 @@ import (
 	"github.com/hibiken/asynq"
 )
 
-// minRetention is the shortest time for which a finished job is kept. If a late replica enqueues
-// the same tick in that time, it gets asynq.ErrTaskIDConflict.
+// minRetention is the shortest time for which asynq keeps a finished job. A replica that enqueues
+// the job's tick again in that time gets asynq.ErrTaskIDConflict.
 const minRetention = 5 * time.Minute
 
-// handle handles the next due tick of a schedule, if there is one, and sets s.wakeAt. If ctx ends,
-// handle still finishes a tick that it has begun.
+// handle enqueues or skips the next due tick of a schedule, if there is one. It sets s.wakeAt to the
+// time of the next call. If ctx ends during the call, handle still finishes the tick.
 func (r *Runner) handle(ctx context.Context, s *record, stored state, now time.Time) error {
 	if err := cmp.Or(ctx.Err(), stored.err); err != nil {
 		return err
 	}
 	ctx, s.wakeAt = context.WithoutCancel(ctx), now
-	last := latest(moment(stored.DoneUntil), s.doneUntil) // s.doneUntil is later if Redis lost its latest writes
+	last := latest(moment(stored.DoneUntil), s.doneUntil) // if Redis lost its latest writes, s.doneUntil is later
 	switch {
 	case s.entry.Disabled:
 		if !s.specStored && stored.Spec != "" {
@@ -35,7 +35,7 @@ func (r *Runner) handle(ctx context.Context, s *record, stored state, now time.T
 		}
 		s.specStored, s.wakeAt = true, now.Add(syncEvery)
 		return nil
-	case !s.specStored && stored.Spec != s.spec: // a new entry or cron line
+	case !s.specStored && stored.Spec != s.spec: // the entry is new, or its cron line or zone has changed
 		if _, err := r.advance(ctx, s.entry.Name, now, s.spec, "", ""); err != nil {
 			return err
 		}
@@ -43,12 +43,12 @@ func (r *Runner) handle(ctx context.Context, s *record, stored state, now time.T
 	}
 	s.specStored, s.doneUntil = true, last
 
-	for len(s.pending) > 0 && !s.pending[0].After(last) { // another replica was faster
+	for len(s.pending) > 0 && !s.pending[0].After(last) { // another replica has handled this tick
 		s.pending = s.pending[1:]
 	}
 	if len(s.pending) == 0 {
 		upTo := now
-		if stored.Paused != 0 { // the ticks before a pause still run
+		if stored.Paused != 0 { // ticks up to the start of the pause still run
 			upTo = earliest(now, moment(stored.Paused))
 		}
 		var missed time.Time
@@ -64,10 +64,10 @@ func (r *Runner) handle(ctx context.Context, s *record, stored state, now time.T
 	return r.enqueueTick(ctx, s, stored, s.pending[0])
 }
 
-// skip drops the missed ticks up to the given one: it advances the schedule to that tick.
+// skip drops all due ticks up to the tick missed: it advances the schedule to missed.
 func (r *Runner) skip(ctx context.Context, s *record, missed time.Time) error {
 	outcome := "skipped: missed"
-	if s.err != nil { // the error of the last pass made this replica miss the tick
+	if s.err != nil { // this replica missed the tick because its last pass failed
 		outcome = "failed: " + s.err.Error()
 	}
 	moved, err := r.advance(ctx, s.entry.Name, missed, s.spec, outcome, "")
@@ -82,7 +82,7 @@ func (r *Runner) skip(ctx context.Context, s *record, missed time.Time) error {
 }
 
 // enqueueTick enqueues a job for a tick and advances the schedule. With OverlapSkip it enqueues no
-// job while an earlier job is unfinished. After an error, some replica tries the tick again.
+// job while an earlier job is unfinished. After an error, any replica may try the tick again.
 func (r *Runner) enqueueTick(ctx context.Context, s *record, stored state, tick time.Time) error {
 	outcome, job := "skipped: still running", ""
 	running, err := r.unfinished(s.entry, stored.Job, stored.TriggeredJob)
@@ -113,6 +113,7 @@ func (r *Runner) enqueueTick(ctx context.Context, s *record, stored state, tick 
 	return nil
 }
 
+// payload returns the payload of a tick, or nil if the entry has no function Payload.
 func (r *Runner) payload(s schedule, tick time.Time) (payload []byte, err error) {
 	if s.entry.Payload != nil {
 		err = r.call("Payload", s.entry.Name, func() (err error) {
@@ -123,7 +124,8 @@ func (r *Runner) payload(s schedule, tick time.Time) (payload []byte, err error)
 	return payload, err
 }
 
-// call runs the program's code in its own goroutine. A panic or a runtime.Goexit becomes an error.
+// call runs a function of the user's program in a new goroutine, and waits for its end. A panic or a
+// runtime.Goexit of the function becomes an error. code and entry are for the log.
 func (r *Runner) call(code, entry string, run func() error) error {
 	err := errors.New("runtime.Goexit")
 	var done sync.WaitGroup
@@ -140,7 +142,8 @@ func (r *Runner) call(code, entry string, run func() error) error {
 	return err
 }
 
-// delay returns the delay of a job within the entry's jitter. All replicas compute the same one.
+// delay returns the delay of a job: whole seconds from 0 to the entry's Jitter. It depends only on
+// the job's ID, so all replicas compute the same delay.
 func (e Entry) delay(id string) time.Duration {
 	steps := uint64(e.Jitter/time.Second) + 1
 	hash := fnv.New64a()
@@ -148,8 +151,8 @@ func (e Entry) delay(id string) time.Duration {
 	return time.Duration(hash.Sum64()%steps) * time.Second
 }
 
-// enqueue adds a job under an ID and returns "ID QUEUE". If the ID is taken, the tick is already
-// enqueued: by another replica, or by an earlier call of this replica whose reply was lost.
+// enqueue enqueues a job with an ID and returns "ID QUEUE". A job that has the ID already is no error:
+// another replica has enqueued it, or an earlier call of this replica whose reply was lost.
 func (r *Runner) enqueue(ctx context.Context, e Entry, id string, payload []byte, delay time.Duration) (job string, err error) {
 	queue, retain := cmp.Or(e.Queue, "default"), minRetention
 	var opts []asynq.Option
@@ -174,8 +177,8 @@ func (r *Runner) enqueue(ctx context.Context, e Entry, id string, payload []byte
 	return id + " " + queue, nil
 }
 
-// jobID returns the ID of one of an entry's jobs. job is the tick as Unix time, or run- and the
-// time of a Trigger in microseconds. Names have no slash, so IDs of two scopes differ.
+// jobID returns the ID of one of an entry's jobs. job is the tick in Unix seconds, or "run-" and the
+// time of a Trigger in Unix microseconds. Names have no slash, so IDs of two scopes differ.
 func (r *Runner) jobID(name, job string) string {
 	id := name + "@" + job
 	if r.scope != defaultScope {
@@ -184,8 +187,8 @@ func (r *Runner) jobID(name, job string) string {
 	return id
 }
 
-// unfinished reports whether any of the jobs, each "ID QUEUE" or empty, exists and is neither
-// completed nor archived. Without OverlapSkip it always reports false.
+// unfinished reports whether any of the jobs exists and is neither completed nor archived. Each job
+// is "ID QUEUE", or empty for none. Without OverlapSkip unfinished always reports false.
 func (r *Runner) unfinished(e Entry, jobs ...string) (bool, error) {
 	for _, job := range jobs {
 		id, queue, ok := strings.Cut(job, " ")

@@ -16,8 +16,8 @@ import (
 // schedule is an entry with its parsed cron line.
 type schedule struct {
 	entry  Entry
-	every  time.Duration        // of an @every line
-	fields *robfig.SpecSchedule // of any other line: each is a bit set of the values that match
+	every  time.Duration        // the duration of an @every line; 0 for any other line
+	fields *robfig.SpecSchedule // nil for an @every line; each field is a bit set of the values that match
 	zone   *time.Location
 	spec   string // zone and cron line, as in state.Spec
 }
@@ -26,7 +26,7 @@ var parser = robfig.NewParser(robfig.SecondOptional | robfig.Minute | robfig.Hou
 
 // newSchedule parses the entry's Cron and Zone. Its error is an *EntryError.
 func newSchedule(e Entry) (schedule, error) {
-	// A changed spec restarts the entry. A change of white space in a config must not.
+	// A changed spec restarts the entry, so a change of white space must not change the spec.
 	line := strings.Join(strings.Fields(e.Cron), " ")
 	zone, err := time.LoadLocation(e.Zone)
 	switch {
@@ -80,7 +80,7 @@ func newSchedule(e Entry) (schedule, error) {
 // cronField is a column of a cron line.
 type cronField struct {
 	low, high int
-	names     []string // of its values, from low on
+	names     []string // names of the values from low on; nil if they have none
 }
 
 var cronFields = []cronField{
@@ -93,8 +93,8 @@ var cronFields = []cronField{
 }
 
 // rewrite returns a part of a list, such as 22-2/2, in a form that robfig/cron can read: without 7
-// for Sunday and without ranges that wrap around. If it cannot parse the part, it returns the part as
-// it is. largeStep reports whether the step is larger than the range, as in */90 for the minutes.
+// for Sunday and without ranges that wrap around. It returns a part that it cannot parse unchanged.
+// largeStep reports whether the step is larger than the range, as in */90 for the minutes.
 func (f cronField) rewrite(part string) (plain string, largeStep bool) {
 	span, stepText, stepped := strings.Cut(part, "/")
 	fromText, toText, ranged := strings.Cut(span, "-")
@@ -122,7 +122,8 @@ func (f cronField) rewrite(part string) (plain string, largeStep bool) {
 	return strings.Join(values, ","), step > 1 && step > to-from
 }
 
-// value parses a number or a name, or returns -1. As a day of week, 7 is Sunday.
+// value returns the value of a number or a name, or -1 if the text is neither. The day of week 7 is
+// Sunday: value returns it as 7.
 func (f cronField) value(text string) int {
 	if i := slices.Index(f.names, strings.ToLower(text)); i >= 0 {
 		return f.low + i
@@ -138,9 +139,9 @@ func (f cronField) value(text string) int {
 // entry is invalid. It does no I/O, and ignores pauses, Disabled and earlier ticks.
 //
 // An entry for every hour (an hour field of * or all 24) ticks whenever the zone's wall clock
-// matches its fields. Every other entry ticks once for each matching time of day. If the clocks
-// skip one or more such times, the entry ticks once, at the end of the gap. If a time occurs twice,
-// the entry ticks the first time.
+// matches its fields. Every other entry ticks once for each matching time of day. If the clocks go
+// forward over one or more matching times, the entry ticks once, at the end of the gap. If the clocks
+// go back and a matching time occurs twice, the entry ticks the first time only.
 func (e Entry) Next(after time.Time) time.Time {
 	s, err := newSchedule(e)
 	if err != nil {
@@ -156,7 +157,7 @@ func (s schedule) next(after time.Time) time.Time {
 	if s.every > 0 {
 		every := int64(s.every / time.Second)
 		tick := after.Unix() - after.Unix()%every
-		if tick <= after.Unix() { // always, but for moments before 1970
+		if tick <= after.Unix() { // true for all moments since 1970
 			tick += every
 		}
 		return time.Unix(tick, 0).In(s.zone)
@@ -173,7 +174,7 @@ func (s schedule) next(after time.Time) time.Time {
 		_, offset := at.Zone()
 		tick := time.Unix(wall.Unix()-int64(offset), 0).In(s.zone)
 		if tick.Before(start) {
-			tick = start // the wall-clock time is in the gap that ends here
+			tick = start // the clocks skip the matching wall time: the gap ends at start
 		}
 		if end.IsZero() || tick.Before(end) {
 			return tick
@@ -182,9 +183,10 @@ func (s schedule) next(after time.Time) time.Time {
 	}
 }
 
-// firstWallTime returns the first wall time that may tick at or after a moment of the period that
-// begins at start. If the entry has fixed hours, the search continues at the wall time at which the
-// period before ended. So a time in a gap ticks, and a repeated time does not tick twice.
+// firstWallTime returns the wall time at which the search for ticks from the moment at begins. The
+// constant offset of at is in force since start. If the entry does not tick in every hour, the search
+// resumes at the wall time at which the previous offset ended. So a skipped time ticks, and a
+// repeated time does not tick twice.
 func (s schedule) firstWallTime(at, start time.Time) time.Time {
 	_, offset := at.Zone()
 	wall := time.Unix(at.Unix()+int64(offset), 0).UTC()
@@ -200,8 +202,8 @@ func (s schedule) firstWallTime(at, start time.Time) time.Time {
 	return wall
 }
 
-// nextWallTime returns the first matching wall time at or after the given one. robfig/cron searches
-// five years, but 29 February can be eight years away, around 2100.
+// nextWallTime returns the first matching wall time at or after wall, or the zero time if there is
+// none. robfig/cron searches five years, but 29 February can be eight years away, around 2100.
 func (s schedule) nextWallTime(wall time.Time) time.Time {
 	found := s.fields.Next(wall.Add(-time.Second))
 	if found.IsZero() {
@@ -212,7 +214,7 @@ func (s schedule) nextWallTime(wall time.Time) time.Time {
 
 const day = 24 * time.Hour
 
-// missedAfter is the delay after which a tick counts as missed. It is longer than a restart.
+// missedAfter is the age from which on a due tick counts as missed. A restart takes less time.
 const missedAfter = 30 * time.Second
 
 // plan splits the due ticks in (last, upTo]: run has the ticks to enqueue, oldest first, and missed
@@ -234,9 +236,9 @@ func (s schedule) plan(last, upTo, now time.Time) (run []time.Time, missed time.
 	return append(run, onTime...), missed
 }
 
-// newestTicks returns the last n ticks in (after, upTo], oldest first. next finds ticks only
-// forwards, and a year can have a tick in every second. So newestTicks tries longer and longer
-// periods before upTo.
+// newestTicks returns the last n ticks in (after, upTo], or all if there are fewer, oldest first. The
+// method next only searches forwards, and a year can have a tick in every second. So newestTicks
+// searches the last minute before upTo, then two minutes, and so on.
 func (s schedule) newestTicks(after, upTo time.Time, n int) []time.Time {
 	if at := s.next(after); at.IsZero() || at.After(upTo) {
 		return nil

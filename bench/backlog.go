@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -21,12 +22,13 @@ type backlogCommand struct {
 func (c *backlogCommand) Run(b *bench) error {
 	s := c.Spec
 	var errs []error
-	for name, flag := range map[string]struct{ value, from int }{
+	flags := map[string]struct{ value, from int }{
 		"jobs": {s.Jobs, 2}, "rate": {s.Rate, 1}, "capacity": {s.Capacity, 1},
 		"hosts": {s.Hosts, 0}, "host-rate": {s.HostRate, 1}, "arrive": {s.Arrive, 0}, "concurrency": {s.Concurrency, 1},
 		"repeat": {c.Repeat, 1}, "waiting": {s.Waiting, 0},
-	} {
-		if flag.value < flag.from {
+	}
+	for _, name := range slices.Sorted(maps.Keys(flags)) {
+		if flag := flags[name]; flag.value < flag.from {
 			errs = append(errs, fmt.Errorf("--%s %d: want %d or more", name, flag.value, flag.from))
 		}
 	}

@@ -103,7 +103,8 @@ func ProblemOf(err error) Problem {
 	if err == nil || errors.Is(err, redis.Nil) {
 		return None
 	}
-	if _, ok := errors.AsType[*RightsError](err); ok {
+	// asynq keeps only the text of an error, as script.Explain wrote it.
+	if _, ok := errors.AsType[*RightsError](err); ok || strings.Contains(err.Error(), "(NOPERM)") {
 		return NoRights
 	}
 	reply, answered := errors.AsType[redis.Error](err)

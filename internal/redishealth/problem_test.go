@@ -57,6 +57,7 @@ func TestOf(t *testing.T) {
 		return anonymous.Ping(ctx).Err()
 	}())
 	check(NoRights, as("secret").Set(ctx, "k", "v", 0).Err())
+	check(NoRights, errors.New("UNKNOWN: redis eval error: the Redis user u may not run HSET: the user needs +hset (NOPERM)")) // by asynq
 	check(Unreachable, context.DeadlineExceeded)
 	check(Unreachable, errors.New("connection refused"))
 	check(None, admin.Do(ctx, "NOSUCH").Err())

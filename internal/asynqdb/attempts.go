@@ -51,7 +51,7 @@ func (db DB) NoteAttempt(ctx context.Context, queue, id string, a Attempt) error
 }
 
 // Attempts returns the last attempts of a job, the latest first, and the number of its forgiven
-// crashes. The list is empty for a job whose first attempt succeeded, because Redis keeps none then.
+// crashes. If the first attempt of a job succeeds, Redis keeps no attempts, and the list is empty.
 // Attempts leaves out malformed records.
 func (db DB) Attempts(ctx context.Context, queue, id string) (list []Attempt, crashes int, err error) {
 	fields, err := db.Redis.HMGet(ctx, Hash(queue, id), "attempts", "crashes").Result()
@@ -71,8 +71,8 @@ func (db DB) Attempts(ctx context.Context, queue, id string) (list []Attempt, cr
 	return list, crashes, nil
 }
 
-// PlainError returns an error text that asynq has stored, without the words of asynq.SkipRetry. Those
-// words read like an instruction to the user.
+// PlainError returns an error text that asynq has stored, without the words of asynq.SkipRetry.
+// Those words read like an instruction to the user.
 func PlainError(text string) string {
 	skip := asynq.SkipRetry.Error()
 	if text == skip {

@@ -12,14 +12,15 @@ type Script int
 // The kinds of scripts that Recognize tells apart.
 const (
 	Other          Script = iota // any other script
-	ScriptDequeue         // takes a job from its queue
-	ScriptRetry           // writes a job whose attempt has failed
-	ScriptArchive         // writes a job that has failed for good
-	ScriptComplete        // writes a completed job that has a retention
+	ScriptDequeue                // takes a job from its queue
+	ScriptRetry                  // writes a job whose attempt has failed
+	ScriptArchive                // writes a job that has failed for good
+	ScriptComplete               // writes a completed job that has a retention
 )
 
-// A Call is a call of one of asynq's scripts, as asynq sends it to Redis. Recognize uses the keys of
-// the call, because new versions of asynq change the text of a script, and so its SHA-1, more often.
+// A Call is a call of one of asynq's scripts, as asynq sends it to Redis. Recognize uses the keys
+// of the call, because new versions of asynq change the text of a script, and so its SHA-1, more
+// often.
 type Call struct {
 	Script
 	Queue string

@@ -18,10 +18,11 @@ var ErrLayout = errors.New("this version of asynq stores its jobs in a way that 
 // CheckQueue is the prefix of the names of the queues that Check uses.
 const CheckQueue = "headgate-check-"
 
-// Check tests whether asynq stores its jobs as this package expects. It enqueues a job in a queue of
-// its own, puts it back and promotes it. After each step it compares the job's state, as asynq's
+// Check tests whether asynq stores its jobs as this package expects. It enqueues a job in a queue
+// of its own, puts it back and promotes it. After each step it compares the job's state, as asynq's
 // Inspector reports it, with the expected state. An error that wraps ErrLayout means that a state
-// differs, or that another process removed the job. Any other error means that Check did not finish.
+// differs, or that another process removed the job. Any other error means that Check did not
+// finish.
 func (db DB) Check(ctx context.Context) (err error) {
 	queue := CheckQueue + rand.Text()
 	client, tasks := asynq.NewClientFromRedisClient(db.Redis), asynq.NewInspectorFromRedisClient(db.Redis)
@@ -59,7 +60,7 @@ func (db DB) Check(ctx context.Context) (err error) {
 }
 
 // Deny dequeues one job and puts it back until the given time, as a denied job of a scope that has
-// the queue's name. Only Check uses Deny.
+// the queue's name. Only Check and tests use Deny.
 func (db DB) Deny(ctx context.Context, queue string, until time.Time) error {
 	ctx = context.WithoutCancel(ctx) // if the job stayed active, asynq could not delete the queue
 	d := NewDequeue(queue, time.Now().Add(LeaseTime).Unix(), false)

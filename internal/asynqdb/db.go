@@ -83,8 +83,8 @@ func (db DB) Since(ctx context.Context, queue string, state asynq.TaskState, ids
 	return times, err
 }
 
-// IdempotencyKey returns the idempotency key of a job, which is the same in all its attempts. A later
-// job with the same ID has another key. If the job has no key yet, IdempotencyKey stores key.
+// IdempotencyKey returns the idempotency key of a job, which is the same in all its attempts. A
+// later job with the same ID has another key. If the job has no key yet, IdempotencyKey stores key.
 func (db DB) IdempotencyKey(ctx context.Context, queue, id, key string) (string, error) {
 	return identifyScript.Run(ctx, db.Redis, []string{Hash(queue, id)}, key).Text()
 }
@@ -110,9 +110,9 @@ func (db DB) Leases(ctx context.Context, queue string, until time.Time) ([]Lease
 const Page = 100
 
 // Denied returns the IDs of the denied jobs in one page of a queue's retry set. The page starts at
-// offset. If before is not zero, the pages have only jobs whose retry time is before it. next is the
-// offset of the next page, or -1 after the last page. If the caller removes jobs of a page from the
-// set, it must reduce next by their number. Denied takes two round trips.
+// offset. If before is not zero, the pages have only jobs whose retry time is before it. next is
+// the offset of the next page, or -1 after the last page. If the caller removes jobs of a page from
+// the set, it must reduce next by their number. Denied takes two round trips.
 func (db DB) Denied(ctx context.Context, queue string, before time.Time, offset int) (ids []string, next int, err error) {
 	by := redis.ZRangeBy{Min: "-inf", Max: "+inf", Offset: int64(offset), Count: Page}
 	if !before.IsZero() {

@@ -13,8 +13,8 @@ import (
 	"github.com/headgate/headgate/internal/script"
 )
 
-// A Dequeue identifies one call that takes jobs from a queue. If Redis's reply is lost, this process
-// does not know the jobs that it took. Sending the same Dequeue again returns those jobs.
+// A Dequeue identifies one call that takes jobs from a queue. If Redis's reply is lost, this
+// process does not know the jobs that it took. Sending the same Dequeue again returns those jobs.
 type Dequeue struct {
 	Queue string
 	Ends  int64 // the Unix second at which the jobs' leases end
@@ -32,9 +32,9 @@ type Dequeue struct {
 // NoNew is the Rest of a Dequeue that takes only jobs that were put back.
 const NoNew = -time.Millisecond
 
-// NewDequeue returns a Dequeue with a unique name. Redis keeps the name in the job's field
-// pending_since, which asynq reads as a time if it makes the job pending again. So the name looks
-// like a time: now minus one second, in nanoseconds, with random digits below the second.
+// NewDequeue returns a Dequeue with a unique name. Redis keeps the name in the field
+// pending_since of each job. asynq reads that field as a time if it makes the job pending again. So
+// the name looks like a time: a second ago in nanoseconds, with random digits below the second.
 func NewDequeue(queue string, ends int64, woken bool) *Dequeue {
 	name := strconv.FormatInt((time.Now().Unix()-1)*1e9+rand.Int64N(1e9), 10)
 	return &Dequeue{Queue: queue, Ends: ends, Woken: woken, name: name}
@@ -75,8 +75,8 @@ func DequeueOf(queue string, lease LeaseID) *Dequeue {
 }
 
 // GiveBack returns jobs of the Dequeue d to the head of their queue. The jobs then run in the given
-// order. If a job's Back is set, GiveBack also stores its Msg, because a header of Msg has the job's
-// place in its lane.
+// order. If a job's Back is set, GiveBack also stores its Msg, because a header of Msg has the
+// job's place in its lane.
 func (db DB) GiveBack(ctx context.Context, d *Dequeue, jobs ...Taken) error {
 	args := []any{Hash(d.Queue, ""), d.name}
 	for _, job := range jobs {

@@ -41,8 +41,8 @@ const LeaseTime = 30 * time.Second
 
 const queues = "asynq:queues" // key of the set of all queue names
 
-// Key returns the key of a queue with that name. If the name is empty, Key returns the prefix of all
-// keys of the queue.
+// Key returns the key of a queue with that name. If the name is empty, Key returns the prefix of
+// all keys of the queue.
 func Key(queue, name string) string { return "asynq:{" + queue + "}:" + name }
 
 // ParseKey is the inverse of Key. For the hash of a job, name is HashPrefix and the job's ID. For a

@@ -45,9 +45,9 @@ func (db DB) WriteResult(ctx context.Context, queue, id, dequeue string, result 
 	return writeResultScript.Run(ctx, db.Redis, []string{Hash(queue, id), Key(queue, Lease)}, id, dequeue, result).Int64()
 }
 
-// Guards holds those of asynq's scripts that end a lease, each with a check of the lease in front. The
-// caller must answer the first call of each script with NoScript, because only then asynq sends the
-// text. The zero Guards is empty and ready for use. Guards is safe for concurrent use.
+// Guards holds those of asynq's scripts that end a lease, each with a check of the lease in front.
+// The caller must answer the first call of each script with NoScript, because only then asynq sends
+// the text. The zero Guards is empty and ready for use. Guards is safe for concurrent use.
 type Guards struct{ bySHA sync.Map } // *redis.Script with the check, by the SHA-1 of asynq's own text
 
 // NoScript is the error of Redis for a script that it does not know.
@@ -74,8 +74,8 @@ func (g *Guards) Known(sha1 string) bool {
 }
 
 // Run runs the guarded version of a script that Add has stored. If the job of c does not have the
-// given lease, the script changes nothing. It then returns the same error as asynq's own scripts for
-// a job that is not active.
+// given lease, the script changes nothing. It then returns the same error as asynq's own scripts
+// for a job that is not active.
 func (g *Guards) Run(ctx context.Context, rdb redis.Scripter, sha1 string, c *Call, lease LeaseID, keys []string, args []any) *redis.Cmd {
 	guarded, _ := g.bySHA.Load(sha1)
 	keys = append(slices.Clip(script.WholeSlot(rdb, keys)), Key(c.Queue, Active), Key(c.Queue, Lease), Hash(c.Queue, c.ID))

@@ -37,19 +37,19 @@ func (db DB) PutBack(ctx context.Context, queue string, jobs ...*PutBack) {
 	}
 }
 
-// Forgive moves a job whose worker crashed to the retry set, due now, without counting a failure. The
-// job must be active under the given lease and have fewer than maxCrashes forgiven crashes. If not,
-// Forgive changes nothing and returns false. unique says whether the job has a Unique lock.
+// Forgive moves a job whose worker crashed to the retry set, due now, without counting a failure.
+// The job must be active under the given lease and have fewer than maxCrashes forgiven crashes. If
+// not, Forgive changes nothing and returns false. unique says whether the job has a Unique lock.
 func (db DB) Forgive(ctx context.Context, queue, id string, msg []byte, unique bool, maxCrashes int, lease LeaseID) (forgiven bool, err error) {
 	now := time.Now()
 	args := []any{id, msg, now.Unix(), lockSeconds(unique, now), maxCrashes, lease.Dequeue, lease.ended()}
 	return crashScript.Run(ctx, db.Redis, []string{Hash(queue, id), Key(queue, Active), Key(queue, Lease), Key(queue, Retry)}, args...).Bool()
 }
 
-// Promote moves denied jobs of a queue to its head, behind jobs that earlier calls have promoted. The
-// jobs run in the order of ids. Promote returns a result for each job, in that order:
-// lua/asynq/promote.lua lists the results. asynq's Inspector.RunTask is not suitable, because it appends the
-// job at the end and also runs archived and completed tasks.
+// Promote moves denied jobs of a queue to its head, behind jobs that earlier calls have promoted.
+// The jobs run in the order of ids. Promote returns a result for each job, in that order:
+// lua/asynq/promote.lua lists the results. asynq's Inspector.RunTask is not suitable, because it
+// appends the job at the end and also runs archived and completed tasks.
 func (db DB) Promote(ctx context.Context, queue string, ids ...string) ([]string, error) {
 	args := []any{Hash(queue, ""), time.Now().UnixNano()}
 	for _, id := range ids {
@@ -58,8 +58,8 @@ func (db DB) Promote(ctx context.Context, queue string, ids ...string) ([]string
 	return promoteScript.Run(ctx, db.Redis, []string{Key(queue, Pending), Key(queue, Retry), Key(queue, Marker)}, args...).StringSlice()
 }
 
-// Postpone changes the retry times of denied jobs, and extends their Unique locks accordingly. until
-// has the new times by job ID. Postpone does not change jobs that were granted meanwhile.
+// Postpone changes the retry times of denied jobs, and extends their Unique locks accordingly.
+// until has the new times by job ID. Postpone does not change jobs that were granted meanwhile.
 func (db DB) Postpone(ctx context.Context, queue string, until map[string]time.Time) error {
 	if len(until) == 0 {
 		return nil
@@ -71,8 +71,8 @@ func (db DB) Postpone(ctx context.Context, queue string, until map[string]time.T
 	return postponeScript.Run(ctx, db.Redis, []string{Key(queue, Retry)}, args...).Err()
 }
 
-// unixCeil returns t in Unix seconds, rounded up. asynq itself rounds down, so jobs could run up to a
-// second early.
+// unixCeil returns t in Unix seconds, rounded up. asynq itself rounds down, so jobs could run up to
+// a second early.
 func unixCeil(t time.Time) int64 { return t.Add(time.Second - 1).Unix() }
 
 // LockMargin is the time by which a job's Unique lock outlasts its wait, so that the lock does not

@@ -14,7 +14,7 @@ import (
 const completedKept = 24 * time.Hour
 
 // Reconcile calls Restore for all active jobs of a queue if the number of IDs in its active list
-// differs from the number of its leases. It returns the number of jobs whose entries were wrong.
+// differs from the number of its leases. It returns the number of corrected entries.
 func (db DB) Reconcile(ctx context.Context, queue string) (repaired int, err error) {
 	pipe := db.Redis.Pipeline()
 	active, leases := pipe.LRange(ctx, Key(queue, Active), 0, -1), pipe.ZRange(ctx, Key(queue, Lease), 0, -1)
@@ -24,10 +24,11 @@ func (db DB) Reconcile(ctx context.Context, queue string) (repaired int, err err
 	return db.Restore(ctx, queue, slices.Concat(active.Val(), leases.Val())...)
 }
 
-// Restore repairs jobs of which Redis has lost the hash, or the entry in a list or sorted set of the
-// queue, by eviction or in a failover. asynq itself never repairs such jobs. Restore adds each job to
-// the list or set of the state that its hash names. If a job has no message, it cannot run, and
-// Restore deletes it after its lease. Restore returns the number of jobs whose entries were wrong.
+// Restore repairs jobs of which Redis has lost the hash, or the entry in a list or sorted set of
+// the queue, by eviction or in a failover. asynq itself never repairs such jobs. Restore adds each
+// job to the list or set of the state that its hash names. If a job has no message, it cannot run,
+// and Restore deletes it after its lease. Restore returns the number of corrected entries, which
+// can be several of one job.
 func (db DB) Restore(ctx context.Context, queue string, ids ...string) (restored int, err error) {
 	args := []any{Hash(queue, ""), time.Now().Unix(), int64(LeaseTime / time.Second), int64(completedKept / time.Second)}
 	for _, id := range ids {
@@ -74,8 +75,8 @@ const walkPage = 1000
 // Done reports whether Next has returned all jobs. It is true for a nil Walk.
 func (w *Walk) Done() bool { return w == nil || len(w.nodes) == 0 }
 
-// Next returns the job IDs of one page, by queue. A page may be empty before the last one. Two pages
-// may have the same job. Call Next only if Done is false.
+// Next returns the job IDs of one page, by queue. A page may be empty before the last one. Two
+// pages may have the same job. Call Next only if Done is false.
 func (w *Walk) Next(ctx context.Context) (map[string][]string, error) {
 	keys, cursor, err := w.nodes[0].Scan(ctx, w.cursor, Hash("*", "*"), walkPage).Result()
 	if err != nil {

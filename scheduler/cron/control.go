@@ -33,8 +33,8 @@ func (r *Runner) Pause(ctx context.Context, name string) error {
 	return r.logChange(ctx, name, "paused")
 }
 
-// logChange adds a line to the changelog. The actor in it is the one that throttle.WithActor has put
-// into ctx. what is a past participle, such as "paused".
+// logChange adds a line to the changelog. The actor in it is the one that throttle.WithActor has
+// put into ctx. what is a past participle, such as "paused".
 func (r *Runner) logChange(ctx context.Context, name, what string) error {
 	log := throttle.New(r.rdb, throttle.Options{Scope: r.scope, Logger: r.log})
 	if err := log.Internals().Note(ctx, throttle.Change{What: what, Schedule: name}); err != nil {

@@ -145,8 +145,8 @@ func (e Entry) Validate() error {
 	return errors.Join(errs...)
 }
 
-// forbiddenOptions has a hint for each option that an entry may not have: it suits only a single job,
-// or the Runner itself sets it.
+// forbiddenOptions has a hint for each option that an entry may not have: it suits only a single
+// job, or the Runner itself sets it.
 var forbiddenOptions = map[asynq.OptionType]string{
 	asynq.TaskIDOpt:    "is not allowed: the job's ID is made of scope, entry and tick",
 	asynq.QueueOpt:     "is not allowed: set queue",

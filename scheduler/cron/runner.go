@@ -12,9 +12,9 @@
 //	err = runner.Run(ctx)
 //
 // A tick that no process handles within 30 seconds, as in an outage, is missed. [Missed] selects
-// which of the missed ticks still run. [Overlap] selects whether a tick is dropped while an earlier job
-// of the entry is unfinished. [Entry.Next] says what happens when clocks change. Any process that
-// has the entry may call Pause, Resume, Trigger and List, even if it does not call Run.
+// which of the missed ticks still run. [Overlap] selects whether a tick is dropped while an earlier
+// job of the entry is unfinished. [Entry.Next] says what happens when clocks change. Any process
+// that has the entry may call Pause, Resume, Trigger and List, even if it does not call Run.
 package cron
 
 import (
@@ -53,8 +53,8 @@ type Options struct {
 //
 // Each replica enqueues a tick when it is due, under an ID made of scope, entry and tick. asynq
 // accepts the first of these jobs. It rejects the others until the Retention of the first job ends,
-// at least five minutes after the job is done. After the enqueue, each replica records in Redis that
-// the tick is done.
+// at least five minutes after the job is done. After the enqueue, each replica records in Redis
+// that the tick is done.
 //
 // A tick gets a second job in two cases: a replica stalls for more than five minutes between
 // reading the last tick and enqueuing the next; or all replicas die after they have enqueued the
@@ -115,14 +115,14 @@ func (r *Runner) schedule(name string) (schedule, error) {
 	return schedule{}, fmt.Errorf("%w: %q", ErrNoSchedule, name)
 }
 
-// Set replaces all entries, also while Run runs. If any entry has a mistake, Set changes nothing, and
-// its error joins an [EntryError] for each mistake.
+// Set replaces all entries, also while Run runs. If any entry has a mistake, Set changes nothing,
+// and its error joins an [EntryError] for each mistake.
 //
 // An entry that is new in Redis, or whose cron line or zone has changed, starts with its first tick
 // from now on. The same holds for an entry that was disabled or removed and comes back, if Run has
 // written the removal to Redis. Run does so for each disabled entry, and for each entry that Set
-// removes during Run. But if a program restarts without an entry, Redis does not learn of it. If the
-// entry comes back later, the ticks in between count as missed.
+// removes during Run. But if a program restarts without an entry, Redis does not learn of it. If
+// the entry comes back later, the ticks in between count as missed.
 func (r *Runner) Set(entries []Entry) error {
 	schedules := make(map[string]schedule, len(entries))
 	var errs []error
@@ -147,7 +147,8 @@ func (r *Runner) Set(entries []Entry) error {
 }
 
 const (
-	// workers is the number of schedules that a pass handles at once, which mostly means to wait for Redis.
+	// workers is the number of schedules that a pass handles at once, which mostly means to wait for
+	// Redis.
 	workers = 8
 	// syncEvery is the longest sleep between two passes. The local clock may drift from Redis's
 	// clock during a sleep.

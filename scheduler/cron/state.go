@@ -16,8 +16,8 @@ var (
 	cronReadScript    = script.New("cron/read")
 )
 
-// state is the state of an entry in Redis, which all replicas share. Times are Unix seconds; 0 means
-// that there is none. A job is "ID QUEUE", or empty if there is none.
+// state is the state of an entry in Redis, which all replicas share. Times are Unix seconds; 0
+// means that there is none. A job is "ID QUEUE", or empty if there is none.
 type state struct {
 	DoneUntil    int64  `redis:"last"`   // all ticks up to this time have been handled
 	Spec         string `redis:"spec"`   // zone and cron line in use; empty after the entry was disabled or removed
@@ -75,7 +75,8 @@ func (r *Runner) read(ctx context.Context, names ...string) ([]state, time.Time,
 
 // advance records that all ticks of an entry up to the time last are done. If outcome is not empty,
 // last is a tick with that outcome, and job is the tick's job or empty. advance returns false if
-// Redis has that time or a later one already. A zero time and an empty spec mark the entry as removed.
+// Redis has that time or a later one already. A zero time and an empty spec mark the entry as
+// removed.
 func (r *Runner) advance(ctx context.Context, name string, last time.Time, spec, outcome, job string) (bool, error) {
 	seconds := ""
 	if !last.IsZero() {

@@ -18,8 +18,8 @@ import (
 // the job's tick again in that time gets asynq.ErrTaskIDConflict.
 const minRetention = 5 * time.Minute
 
-// handle enqueues or skips the next due tick of a schedule, if there is one. It sets s.wakeAt to the
-// time of the next call. If ctx ends during the call, handle still finishes the tick.
+// handle enqueues or skips the next due tick of a schedule, if there is one. It sets s.wakeAt to
+// the time of the next call. If ctx ends during the call, handle still finishes the tick.
 func (r *Runner) handle(ctx context.Context, s *record, stored state, now time.Time) error {
 	if err := cmp.Or(ctx.Err(), stored.err); err != nil {
 		return err
@@ -124,8 +124,8 @@ func (r *Runner) payload(s schedule, tick time.Time) (payload []byte, err error)
 	return payload, err
 }
 
-// call runs a function of the user's program in a new goroutine, and waits for its end. A panic or a
-// runtime.Goexit of the function becomes an error. code and entry are for the log.
+// call runs a function of the user's program in a new goroutine, and waits for its end. A panic or
+// a runtime.Goexit of the function becomes an error. code and entry are for the log.
 func (r *Runner) call(code, entry string, run func() error) error {
 	err := errors.New("runtime.Goexit")
 	var done sync.WaitGroup
@@ -151,8 +151,8 @@ func (e Entry) delay(id string) time.Duration {
 	return time.Duration(hash.Sum64()%steps) * time.Second
 }
 
-// enqueue enqueues a job with an ID and returns "ID QUEUE". A job that has the ID already is no error:
-// another replica has enqueued it, or an earlier call of this replica whose reply was lost.
+// enqueue enqueues a job with an ID and returns "ID QUEUE". A job that has the ID already is no
+// error: another replica has enqueued it, or an earlier call of this replica whose reply was lost.
 func (r *Runner) enqueue(ctx context.Context, e Entry, id string, payload []byte, delay time.Duration) (job string, err error) {
 	queue, retain := cmp.Or(e.Queue, "default"), minRetention
 	var opts []asynq.Option
@@ -177,8 +177,8 @@ func (r *Runner) enqueue(ctx context.Context, e Entry, id string, payload []byte
 	return id + " " + queue, nil
 }
 
-// jobID returns the ID of one of an entry's jobs. job is the tick in Unix seconds, or "run-" and the
-// time of a Trigger in Unix microseconds. Names have no slash, so IDs of two scopes differ.
+// jobID returns the ID of one of an entry's jobs. job is the tick in Unix seconds, or "run-" and
+// the time of a Trigger in Unix microseconds. Names have no slash, so IDs of two scopes differ.
 func (r *Runner) jobID(name, job string) string {
 	id := name + "@" + job
 	if r.scope != defaultScope {

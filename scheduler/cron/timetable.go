@@ -140,8 +140,8 @@ func (f cronField) value(text string) int {
 //
 // An entry for every hour (an hour field of * or all 24) ticks whenever the zone's wall clock
 // matches its fields. Every other entry ticks once for each matching time of day. If the clocks go
-// forward over one or more matching times, the entry ticks once, at the end of the gap. If the clocks
-// go back and a matching time occurs twice, the entry ticks the first time only.
+// forward over one or more matching times, the entry ticks once, at the end of the gap. If the
+// clocks go back and a matching time occurs twice, the entry ticks the first time only.
 func (e Entry) Next(after time.Time) time.Time {
 	s, err := newSchedule(e)
 	if err != nil {
@@ -184,9 +184,9 @@ func (s schedule) next(after time.Time) time.Time {
 }
 
 // firstWallTime returns the wall time at which the search for ticks from the moment at begins. The
-// constant offset of at is in force since start. If the entry does not tick in every hour, the search
-// resumes at the wall time at which the previous offset ended. So a skipped time ticks, and a
-// repeated time does not tick twice.
+// constant offset of at is in force since start. If the entry does not tick in every hour, the
+// search resumes at the wall time at which the previous offset ended. So a skipped time ticks, and
+// a repeated time does not tick twice.
 func (s schedule) firstWallTime(at, start time.Time) time.Time {
 	_, offset := at.Zone()
 	wall := time.Unix(at.Unix()+int64(offset), 0).UTC()
@@ -236,9 +236,9 @@ func (s schedule) plan(last, upTo, now time.Time) (run []time.Time, missed time.
 	return append(run, onTime...), missed
 }
 
-// newestTicks returns the last n ticks in (after, upTo], or all if there are fewer, oldest first. The
-// method next only searches forwards, and a year can have a tick in every second. So newestTicks
-// searches the last minute before upTo, then two minutes, and so on.
+// newestTicks returns the last n ticks in (after, upTo], or all if there are fewer, oldest first.
+// The method next only searches forwards, and a year can have a tick in every second. So
+// newestTicks searches the last minute before upTo, then two minutes, and so on.
 func (s schedule) newestTicks(after, upTo time.Time, n int) []time.Time {
 	if at := s.next(after); at.IsZero() || at.After(upTo) {
 		return nil

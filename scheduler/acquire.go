@@ -16,20 +16,21 @@ import (
 )
 
 const (
-	// ruleTimeout is how long a batch waits for the results of RuleFor. Jobs without a result by
-	// then request their permits separately.
+	// ruleTimeout is how long a batch waits for the results of RuleFor. A job whose RuleFor takes
+	// longer requests its permits later, in another call.
 	ruleTimeout = 2 * time.Millisecond
 	// asynqTimeout is asynq's timeout of a job that has neither a timeout nor a deadline.
 	asynqTimeout = 30 * time.Minute
 	// maxBatch is the maximum number of jobs in one dequeue and in one request for permits, because
 	// Redis serves no other client while a script runs.
 	maxBatch = 64
-	// deniedWindow is the time after a denial in which fetched jobs are held back for up to
-	// admitTime, so that asynq gets only those that were not denied.
+	// deniedWindow is how long after a denial the server holds fetched jobs back, each for up to
+	// admitTime. In that time denied jobs are put back before asynq gets them.
 	deniedWindow = time.Second
 )
 
-// permits is the part of *waitdb.DB that a server calls for each job. Tests wrap it.
+// permits is the part of *waitdb.DB that a server calls for each job. Tests replace it with a
+// wrapper.
 type permits interface {
 	AcquireAll(ctx context.Context, requests ...waitdb.AcquireRequest) []waitdb.AcquireResult
 	Extend(ctx context.Context, holder string, needs ...throttle.Need) (bool, error)
@@ -39,8 +40,8 @@ type permits interface {
 
 // request requests permits for the jobs of one batch, in their order. It does not wait for the
 // results. A slow RuleFor delays its own job only. The job fails if RuleFor has not returned at the
-// job's Timeout or Deadline, whichever is earlier. If the Deadline has passed already, only the
-// Timeout counts. A job without such an end fails after asynqTimeout.
+// job's Timeout or Deadline, whichever is earlier. A Deadline that has passed already does not
+// count here. If neither counts, RuleFor has asynqTimeout.
 func (s *scope) request(all ...*attempt) {
 	rules, ends, now := make([]<-chan result[Rule], len(all)), make([]time.Time, len(all)), time.Now()
 	for i, a := range all {
@@ -73,8 +74,8 @@ func (s *scope) request(all ...*attempt) {
 	s.add(ready...)
 }
 
-// askRule calls the program's RuleFor. Its context is derived from the program's BaseContext, holds
-// the job and ends at end.
+// askRule calls the program's RuleFor. The context of RuleFor is derived from the program's
+// BaseContext, holds the job and ends at end.
 func (s *Server) askRule(j job, task *asynq.Task, end time.Time) <-chan result[Rule] {
 	return goCall(s.log, "RuleFor", func() (Rule, error) {
 		base, err := s.baseContext()
@@ -88,7 +89,7 @@ func (s *Server) askRule(j job, task *asynq.Task, end time.Time) <-chan result[R
 	})
 }
 
-// setRule sets the attempt's rule, or why the job does not run.
+// setRule stores the attempt's rule, or an error if the job does not run.
 func (s *scope) setRule(a *attempt, r result[Rule]) {
 	a.rule, a.err = r.value, r.err
 	switch {
@@ -112,8 +113,8 @@ type requestQueue struct {
 	busy    bool // whether sendAll runs
 }
 
-// add queues the requests of jobs whose RuleFor has returned. A job without needs is finished at
-// once.
+// add queues the requests of jobs whose RuleFor has returned. For a job that has an error or no
+// needs, add closes done at once.
 func (s *scope) add(ready ...*attempt) {
 	q := &s.requests
 	q.mu.Lock()
@@ -131,7 +132,7 @@ func (s *scope) add(ready ...*attempt) {
 	}
 }
 
-// sendAll sends requests until none is waiting.
+// sendAll sends the waiting requests, in batches, until none is left.
 func (s *scope) sendAll() {
 	q := &s.requests
 	q.mu.Lock()
@@ -148,7 +149,7 @@ func (s *scope) sendAll() {
 }
 
 // acquire requests the permits of the jobs from the limiter, in their order, and publishes the
-// results. It first defines the limits of the rules, if that has not been done.
+// results. If the rules' limits are not defined in Redis yet, acquire defines them first.
 func (s *scope) acquire(all []*attempt) {
 	ctx := context.Background()
 	results := make([]waitdb.AcquireResult, len(all))
@@ -183,8 +184,8 @@ func (s *scope) acquire(all []*attempt) {
 }
 
 // waitdbJob returns the attempt's job as the limiter needs it. The deadline in the result is one
-// second before the job's own, so that the limiter ends a job that waits too long, and its decision
-// names the limit for which the job waited.
+// second before the job's own. So the limiter ends a wait that is too long, and its decision names
+// the limit for which the job waited.
 func (s *scope) waitdbJob(a *attempt) waitdb.Job {
 	j := waitdb.Job{
 		JobID: a.job, Priority: waitdbPriority[a.rule.Priority], MaxWait: a.rule.MaxWait, Grant: s.grant,
@@ -207,14 +208,15 @@ func (s *scope) waitdbJob(a *attempt) waitdb.Job {
 	return j
 }
 
-// outcomeError returns a nil error if the job may run, or else an error that makes asynq put the
-// job back, archive it or delete it. It returns d, but a zero Decision if the job runs without
-// permits: see resolveImpossible. If the limiter is unavailable, the job is put back for a second:
-// a job must not run without permits, and must not spend its retries on an outage.
+// outcomeError returns a nil error if the job is to run. Any other error makes asynq put the job
+// back, archive it or delete it. The Decision is d, or zero if the job runs without permits: see
+// resolveImpossible. If the limiter is unavailable, the job is put back for a second: a job must
+// not run without permits, and must not spend its retries on an outage.
 func (s *scope) outcomeError(a *attempt, d waitdb.Decision, err error) (waitdb.Decision, error) {
 	switch {
 	case errors.Is(err, throttle.ErrUnavailable):
-		// denied is true, because the job may wait in a lane: then the dispatcher can promote it.
+		// The limiter may have added the job to a lane. With denied set, the dispatcher can promote
+		// it.
 		return d, &putBackError{error: err, at: time.Now().Add(time.Second), denied: true}
 	case err != nil:
 		return d, &attemptError{error: err, final: true}
@@ -229,9 +231,9 @@ func (s *scope) outcomeError(a *attempt, d waitdb.Decision, err error) (waitdb.D
 }
 
 // denied returns the error of a job that waits for permits. asynq keeps the job in its retry set
-// until the dispatcher promotes it. The retry time is a fallback and later than the estimated wait,
-// because a job that is retried too early is denied again. If promotion is disabled, the retry time
-// is the estimated wait.
+// until the dispatcher promotes it. The retry time is a fallback for a lost promotion. It is later
+// than the estimated wait, because a job that asynq retries too early is denied again. If promotion
+// is disabled, the retry time is the estimated wait.
 func (s *Server) denied(d waitdb.Decision, err error) *putBackError {
 	delay := d.PutBack
 	if !s.canPromote.Load() {
@@ -241,8 +243,8 @@ func (s *Server) denied(d waitdb.Decision, err error) *putBackError {
 }
 
 // resolveImpossible returns the error of a job that cannot get its permits, or nil if the rule lets
-// it run without them. In that case the decision is zero, because there are no permits to settle or
-// free.
+// the job run without them. In that case the decision is zero, because there are no permits to
+// settle or free.
 func (a *attempt) resolveImpossible(d waitdb.Decision) (waitdb.Decision, error) {
 	action := ActionArchive
 	switch d.Outcome {

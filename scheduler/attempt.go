@@ -20,28 +20,28 @@ import (
 type job = throttle.JobID
 
 // attempt is one try to run a job, from the dequeue that fetched the job until asynq has written
-// how the try ended. A denied job that is fetched again is another attempt here, though asynq does
-// not count the denied one.
+// how the try ended. Each fetch of a denied job is an attempt here, though asynq does not count
+// attempts that were denied.
 type attempt struct {
 	job
 	scope     *scope
-	msg       string      // as asynq stores it
+	msg       string      // the job's message as asynq stores it
 	task      *asynq.Task // nil if the message cannot be read, which asynq reports
 	statsTask stats.Task  // the queue and type that count the job in the stats
 	back      bool        // whether the job was put back since it was enqueued
 	unique    bool        // whether the job has a Unique lock
-	retried   int         // failures so far
+	retried   int         // asynq's count of the job's failures
 	maxRetry  int
 	jobTimeout
 	position queuePosition
 	isNew    bool // whether the job has never been put back, and has never failed
 	lease    asynqdb.LeaseID
-	leaseEnd time.Time // when asynq's lease ends, unless asynq extends it
+	leaseEnd time.Time // the end of the lease as the dequeue set it; asynq may extend the lease
 	restarts int       // how often the permits were too old before the handler started
 
 	done     chan struct{} // closed when the next five fields are set; nil before the request
 	rule     Rule
-	decision waitdb.Decision // zero if the job needs no permits
+	decision waitdb.Decision // the limiter's; zero if it was not asked, or if the job runs without permits
 	err      error           // why the job does not run, or nil
 	sentAt   time.Time       // when the request was queued, which is before it was sent
 	startAt  time.Time       // when the handler may start
@@ -49,12 +49,12 @@ type attempt struct {
 	// inFlight.mu guards the next four fields.
 	taken bool      // whether asynq has called the handler, or ended the attempt without that call
 	slot  bool      // whether the attempt occupies a worker slot
-	until time.Time // when an attempt without a slot is forgotten
+	until time.Time // when the server may forget an attempt that has no slot
 	end   attemptEnd
 
 	began   time.Time     // when the handler started
 	reports sync.Mutex    // held while a report changes decision.Taken or the latency
-	latency time.Duration // of the last ReportLatency
+	latency time.Duration // from the last ReportLatency; zero without one
 }
 
 // attemptEnd is what the server must know when asynq writes the end of an attempt.
@@ -63,12 +63,13 @@ type attemptEnd struct {
 	keep     bool      // whether to record the attempt: it or an earlier attempt of the job failed
 	took     time.Duration
 	retry    *RetryPolicy // of the job's rule; nil until the handler runs
-	// putBack is set if the job is put back. asynq would archive a job on its last attempt whatever
-	// its error is, so redisClient puts the job back instead.
+	// putBack is nil if the job is not put back. After the last attempt asynq would archive the job
+	// whatever the error is. Therefore redisClient puts the job back itself.
 	putBack *putBackError
 }
 
-// newAttempt returns the attempt of a fetched job. Its task is nil if the message is not valid.
+// newAttempt returns the attempt of a fetched job. The attempt's task is nil if asynq's message is
+// not valid.
 func (s *Server) newAttempt(c *asynqdb.Dequeue, t asynqdb.Taken) *attempt {
 	a := &attempt{job: job{Queue: c.Queue, ID: t.ID}, scope: s.scopeOf(c.Queue), msg: t.Msg, back: t.Back, lease: c.Lease(), leaseEnd: c.LeaseEnd()}
 	m, err := asynqdb.ParseMessage([]byte(a.msg))
@@ -98,7 +99,7 @@ func (a *attempt) isDone() bool {
 	}
 }
 
-// outcome is how asynq counts an attempt that returns err. The order of the cases is asynq's: a
+// outcome returns how asynq ends an attempt that returns err. The order of the cases is asynq's: a
 // passed deadline comes before the handler's error, and RevokeTask comes before SkipRetry.
 func (a *attempt) outcome(ctx context.Context, err error) stats.End {
 	if !errors.Is(ctx.Err(), context.DeadlineExceeded) {
@@ -122,7 +123,8 @@ func (a *attempt) outcome(ctx context.Context, err error) stats.End {
 	return stats.Failed
 }
 
-// expiredError returns the error of a job whose deadline has passed, or nil.
+// expiredError returns the error of a job whose deadline has passed. It returns nil if the deadline
+// is still to come, or if the job has none.
 func (a *attempt) expiredError() error {
 	if a.deadline.IsZero() || time.Now().Before(a.deadline) {
 		return nil
@@ -147,7 +149,7 @@ type inFlight struct {
 // write its end until the lease ends, after 30 s.
 const writeBackTime = time.Minute
 
-// add adds the attempt of a job that asynq gets.
+// add adds the attempt of a job that asynq gets. An earlier attempt of the job loses its slot.
 func (f *inFlight) add(a *attempt) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -168,8 +170,8 @@ func (f *inFlight) add(a *attempt) {
 	f.attempts[a.job] = a
 }
 
-// get returns the attempt of a job, or an empty attempt if there is none, and its end as far as it
-// is known.
+// get returns the attempt of a job, or an empty attempt if there is none, and what is known so far
+// about the attempt's end.
 func (f *inFlight) get(j job) (*attempt, attemptEnd) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -186,8 +188,8 @@ func (f *inFlight) update(a *attempt, change func(*attemptEnd)) {
 	change(&a.end)
 }
 
-// take claims the attempt of a job whose handler has not started. It returns nil if there is none,
-// or if it was claimed before.
+// take returns the attempt of a job for the caller to run or to end, and marks the attempt as
+// taken. It returns nil if the job has no attempt, or if an earlier call has taken the attempt.
 func (f *inFlight) take(j job) *attempt {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -199,8 +201,8 @@ func (f *inFlight) take(j job) *attempt {
 	return a
 }
 
-// release frees the slot of an attempt. It removes the attempt if its end is written, unless a
-// later attempt of the job has replaced it.
+// release frees the slot of an attempt. If written says that the attempt's end is in Redis, release
+// also removes the attempt. A later attempt of the job stays.
 func (f *inFlight) release(a *attempt, written bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -221,7 +223,7 @@ func (f *inFlight) busy() int {
 }
 
 // putsBack reports whether a job with that ID is being put back, in any queue. It looks at all
-// attempts, and is only called when asynq is about to archive a job.
+// attempts. That is cheap enough, because it is called only when asynq is about to archive a job.
 func (f *inFlight) putsBack(id string) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()

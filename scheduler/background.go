@@ -26,8 +26,9 @@ func (s *Server) startBackground() {
 	}
 }
 
-// dispatch runs the dispatchers of all scopes until the context ends. It first promotes a test job.
-// If that fails, it runs no dispatcher, and asynq's polls bring denied jobs back.
+// dispatch runs the dispatchers of all scopes until the context ends. It first tests promotion: see
+// checkPromote. If promotion is disabled, it runs no dispatcher, and asynq's polls bring denied
+// jobs back.
 func (s *Server) dispatch(ctx context.Context) {
 	s.checkPromote(ctx)
 	for _, c := range s.scopes {
@@ -50,8 +51,8 @@ func (s *Server) dispatch(ctx context.Context) {
 }
 
 // checkPromote disables promotion if asynq's layout of data in Redis is not the expected one. It
-// retries while Redis is unavailable. Two checks must fail, because Redis may be flushed during the
-// first one.
+// retries while Redis is unavailable. One failed check is not enough, because someone may flush
+// Redis during a check.
 func (s *Server) checkPromote(ctx context.Context) {
 	queues := s.scopes[0].queueHealth.Watch()
 	for failures := 0; s.canPromote.Load(); sleep(ctx, dispatcher.ErrorPause) {

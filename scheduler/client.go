@@ -34,8 +34,9 @@ type Client struct {
 	shards *clientShards // nil if no queue has shards
 }
 
-// NewClient returns a client for the asynq queues in rdb. shards must describe all queues with
-// shards to which the client enqueues. NewClient sends nothing to Redis. The caller closes rdb.
+// NewClient returns a client for the asynq queues in rdb. The argument shards must describe each
+// queue with shards to which the client enqueues. NewClient sends nothing to Redis. The caller
+// closes rdb.
 func NewClient(rdb redis.UniversalClient, shards ...Shards) *Client {
 	return &Client{asynq.NewClientFromRedisClient(enqueueRedis{rdb}), rdb, newClientShards(rdb, shards)}
 }
@@ -84,8 +85,8 @@ type EnqueueResult struct {
 const maxEnqueued = 64
 
 // EnqueueAll enqueues the tasks in order, like EnqueueContext, with one round trip for each 64
-// tasks. It returns one result for each task. If the context ends or the connection is lost, some
-// tasks whose result is an error may have been enqueued.
+// tasks. It returns one result for each task. If the context ends or the connection is lost, a task
+// can be in its queue although its result is an error.
 func (c *Client) EnqueueAll(ctx context.Context, tasks ...*asynq.Task) []EnqueueResult {
 	results := make([]EnqueueResult, len(tasks))
 	for first := 0; first < len(tasks); first += maxEnqueued {
@@ -148,7 +149,7 @@ type (
 
 // pendingScript is a script that waits to be sent.
 type pendingScript struct {
-	index int // of the task in the arguments of EnqueueAll
+	index int // index of the task in its batch of EnqueueAll
 	send  func(redis.Cmdable)
 	queue string // the queue to which the script may add a pending job, or empty
 	sent  chan struct{}
@@ -188,7 +189,8 @@ func (e enqueueRedis) Eval(ctx context.Context, script string, keys []string, ar
 }
 
 // run runs a script of asynq with the headers. If the script may add a pending job, run sets the
-// queue's marker in the same round trip. A script of EnqueueAll is sent by its pipeline instead.
+// queue's marker in the same round trip. A script of EnqueueAll goes to Client.enqueue, which sends
+// it in a pipeline.
 func (e enqueueRedis) run(ctx context.Context, keys []string, args []any, call func(redis.Cmdable, []any) *redis.Cmd) (cmd *redis.Cmd) {
 	headers, _ := ctx.Value(headersKey{}).(map[string]string)
 	args = asynqdb.WithHeaders(args, headers)

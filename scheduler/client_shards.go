@@ -74,7 +74,7 @@ func (c *clientShards) choose(ctx context.Context, task *asynq.Task, opts []asyn
 }
 
 // check returns an error if the queue's servers have another number of shards than this client.
-// With different numbers, a shard key belongs to different shards.
+// With another number of shards, most shard keys belong to another shard.
 func (c *clientShards) check(ctx context.Context, q shard.Queue) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -2,7 +2,8 @@
 // moves them to the head of their queue when permits are available, and delays the retries of
 // failed jobs. Package cron enqueues jobs on a schedule.
 //
-// To use it in a program that uses asynq, replace two constructors and return a Rule for each task:
+// To use the package in a program that uses asynq, replace two constructors and return a Rule for
+// each task:
 //
 //	rules := scheduler.Rules{
 //		Limits: []throttle.Limit{{Name: "api", Kind: throttle.Funnel, Rate: throttle.PerSecond(50)}},

@@ -19,9 +19,9 @@ import (
 //	}
 //
 // The error may be wrapped; asynq shows its text for the job. If d is zero or negative, the job
-// runs again at once. Otherwise asynq brings it back after d, late by at most
-// DelayedTaskCheckInterval and a second. The permits of the attempt stay used; the next attempt
-// requests permits at the RetryPosition of its rule.
+// runs again at once. If d is positive, asynq brings the job back after d, at most
+// DelayedTaskCheckInterval plus a second late. The permits of the attempt stay used; the next
+// attempt requests permits at the RetryPosition of its rule.
 func RetryAfter(d time.Duration) error { return retryAfter(d) }
 
 type retryAfter time.Duration
@@ -30,13 +30,13 @@ type retryAfter time.Duration
 func (d retryAfter) Error() string { return "retry after " + duration.Text(time.Duration(d)) }
 
 // RateLimited returns an error with which a handler reports that the upstream rejected its call, as
-// with 429 Too Many Requests. until is when the upstream accepts calls again, by this process's
-// clock. A zero or past until means that the upstream did not say.
+// with 429 Too Many Requests. The parameter until is the time at which the upstream accepts calls
+// again, by this process's clock. A zero or past time means that the upstream did not say.
 //
-// The keys of the rule's BlockOnRateLimit are blocked for all workers until that time. Without a
-// time, the block grows with each rejection in a row, and half of it is random. The job goes back
-// to the head of its lane, but behind rejected jobs that were allowed before it. It spends no
-// attempt, its permits stay used, and no ErrorHandler is called.
+// The keys of the rule's BlockOnRateLimit are blocked for all workers until that time. If until is
+// zero or past, the block grows with each rejection in a row, and half of its length is random. The
+// job goes back to the head of its lane, but behind rejected jobs that were allowed before it. It
+// spends no attempt, its permits stay used, and no ErrorHandler is called.
 //
 // The error may be wrapped; asynq shows its text for the job. If the job has no permits, or its
 // rule blocks nothing that the job needs, the job is put back until that time, as with RetryAfter.
@@ -63,8 +63,9 @@ type putBackAs struct{ payload []byte }
 // Error implements error.
 func (*putBackAs) Error() string { return "put back with another payload" }
 
-// IsPutBack reports whether a handler's error is no failure, because it puts the job back: it wraps
-// RetryAfter, RateLimited or PutBackAs. It is for middleware that logs or counts failures.
+// IsPutBack reports whether a handler's error is no failure, because it puts the job back. Such an
+// error wraps one from RetryAfter, RateLimited or PutBackAs. IsPutBack is for middleware that logs
+// or counts failures.
 //
 // If an error also wraps asynq.SkipRetry or asynq.RevokeTask, RateLimited and PutBackAs still put
 // the job back, but RetryAfter does not.
@@ -100,9 +101,9 @@ func (e *ImpossibleError) Unwrap() error { return e.action }
 type putBackError struct {
 	error
 	at       time.Time     // when asynq itself brings the job back
-	as       *putBackAs    // nil keeps the payload
+	as       *putBackAs    // the new payload; nil keeps the old one
 	denied   bool          // whether the job waits for permits, so that it may be promoted before at
-	position queuePosition // the position that the job keeps, if any
+	position queuePosition // the position that the job keeps; zero for none
 }
 
 // atOnce reports whether the job comes back without a wait.
@@ -115,11 +116,12 @@ func (e *putBackError) Error() string { return storable(e.error.Error()) }
 func (e *putBackError) Unwrap() error { return e.error }
 
 // attemptError is an error that asynq can store. It also says whether and when asynq retries the
-// job. The text is that of the wrapped error: wrapping asynq.SkipRetry, too, would change it.
+// job. Its text is the text of the wrapped error. It does not wrap asynq.SkipRetry, because that
+// would change the text.
 type attemptError struct {
 	error
-	final bool           // asynq archives the job without a retry
-	delay *time.Duration // the delay before the next attempt; nil leaves it to the program
+	final bool           // whether asynq archives the job without a retry
+	delay *time.Duration // the delay before the next attempt; nil leaves that to the program's RetryDelayFunc
 }
 
 // Error returns the wrapped error's text as asynq stores it.
@@ -131,8 +133,9 @@ func (e *attemptError) Unwrap() error { return e.error }
 // Is makes a final error match asynq.SkipRetry, so that asynq does not retry the job.
 func (e *attemptError) Is(target error) bool { return e.final && target == asynq.SkipRetry }
 
-// withoutDelay returns the error that the program's functions get: the handler's own error. A final
-// error stays wrapped. So the functions see that it matches asynq.SkipRetry: the job is archived.
+// withoutDelay returns the error that the program's functions get. It unwraps an attemptError that
+// only sets a delay. A final error stays wrapped: it matches asynq.SkipRetry, so the functions see
+// that asynq archives the job.
 func withoutDelay(err error) error {
 	if own, ok := errors.AsType[*attemptError](err); ok && own.delay != nil {
 		return own.error
@@ -140,6 +143,6 @@ func withoutDelay(err error) error {
 	return err
 }
 
-// storable returns a text as asynq can store it, in a protobuf string: as UTF-8. asynq cannot end
-// an attempt with any other text, and the job would stay active.
+// storable replaces what is not UTF-8 in a text, because asynq stores the text in a protobuf
+// string. With any other text asynq could not end the attempt, and the job would stay active.
 func storable(text string) string { return strings.ToValidUTF8(text, "\uFFFD") }

@@ -50,8 +50,8 @@ func restoreTimeout(msg []byte, m asynqdb.Message) []byte {
 
 // startTimer starts the timer of a handler. The context that it returns is derived from asynq's
 // context and ends at the timeout or the deadline. At that moment asynq abandons the attempt, even
-// if the handler has not returned. stop ends the timer, and reports whether the handler took too
-// long.
+// if the handler has not returned. The function stop ends the timer, and reports whether the
+// handler took too long.
 func (t jobTimeout) startTimer(ctx context.Context, now time.Time) (_ context.Context, stop func() (over bool)) {
 	over := func() bool { return errors.Is(ctx.Err(), context.DeadlineExceeded) }
 	end := t.endOf(now)
@@ -72,7 +72,8 @@ func (t jobTimeout) startTimer(ctx context.Context, now time.Time) (_ context.Co
 	}
 }
 
-// endOf returns when an attempt that starts now must end, or zero if it need not.
+// endOf returns when an attempt that starts now must end, or the zero time if the job has neither a
+// timeout nor a deadline.
 func (t jobTimeout) endOf(now time.Time) time.Time {
 	if end := now.Add(t.timeout); t.timeout > 0 && (t.deadline.IsZero() || end.Before(t.deadline)) {
 		return end
@@ -87,16 +88,16 @@ func (t jobTimeout) endOf(now time.Time) time.Time {
 type runContext struct {
 	context.Context // the program's, for its values
 	own             context.Context
-	end             context.CancelCauseFunc // the cause is what Err returns
+	end             context.CancelCauseFunc // ends own; Err returns the cause
 }
 
 // runContextKey is the key under which a runContext is its own value.
 type runContextKey struct{}
 
 // newRunContext makes the parent of asynq's context for one attempt from the program's BaseContext.
-// If BaseContext fails, the context has ended with that error, so that asynq fails the job and
-// calls no handler. The handler of Server.wrap ends the new context when asynq is done with the
-// attempt. Otherwise the program's context would keep a reference to the new one.
+// If BaseContext fails, the new context has ended already, with that error, so that asynq fails the
+// job and calls no handler. The handler of Server.wrap ends the new context when asynq is done with
+// the attempt. Without that end, the program's context would keep a reference to the new one.
 func (s *Server) newRunContext() context.Context {
 	base, err := s.baseContext()
 	if err != nil {

@@ -13,13 +13,13 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// limits are the limits that the server defines in Redis: at the start or, if Redis is unavailable
-// then, before the first request for permits. If Redis loses a limit later, the limiter defines it
-// again.
+// limits are the limits that the server defines in Redis when it starts. If Redis is unavailable at
+// the start, the server defines them before the first request for permits. If Redis loses a limit
+// later, the limiter defines it again.
 type limits struct {
 	list    []throttle.Limit
 	byName  map[string]throttle.Limit
-	defined bool // whether they are defined in Redis
+	defined bool // whether this server has defined them in Redis
 }
 
 func newLimits(list []throttle.Limit, defined bool) *limits {
@@ -34,8 +34,8 @@ func newLimits(list []throttle.Limit, defined bool) *limits {
 // Define replaces the Limits of the server's rules, for example after a change of a config file. It
 // takes one round trip for each limit. A limit that is not among the new ones stays defined in
 // Redis until it is deleted there. After an error the server keeps the old limits. If the error
-// wraps throttle.ErrUnavailable, some of the new limits may be defined in Redis. Define may be
-// called at any time, from any goroutine.
+// wraps throttle.ErrUnavailable, Redis may have some of the new limits. Define may be called at any
+// time, from any goroutine.
 func (s *Server) Define(ctx context.Context, limits ...throttle.Limit) error {
 	parts, err := s.parts(limits)
 	if err != nil {
@@ -82,8 +82,9 @@ func (s *scope) define(ctx context.Context) error {
 	return err
 }
 
-// storedLimits reads the fields of limits in one round trip. A limit is lost if its definition is
-// incomplete, or missing although the limit was not deleted.
+// storedLimits reads the fields of limits in one round trip. Both results have one element for each
+// name. A limit is lost if its definition is incomplete, or missing although the limit was not
+// deleted.
 func storedLimits(ctx context.Context, limiter *waitdb.DB, names []string) (fields []map[string]string, lost []bool, err error) {
 	rdb, prefix := limiter.Scope()
 	var deleted, summaries *redis.SliceCmd

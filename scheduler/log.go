@@ -26,7 +26,7 @@ func (l asynqLog) Warn(args ...any) {
 	l.Logger.Warn(args...)
 }
 
-// stderr writes as asynq's default logger does, which asynq does not export.
+// stderr writes lines in the format of asynq's default logger, which asynq does not export.
 type stderr struct{ *log.Logger }
 
 func newStderr() stderr {

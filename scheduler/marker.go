@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// minPoll is the first pause after a job was found without a marker. asynq's own client sets no
-	// markers.
+	// minPoll is the first pause between two polls after a job came without a marker. asynq's own
+	// client, for example, sets no markers.
 	minPoll = 10 * time.Millisecond
 	// maxPoll is the longest pause while no marker is set. It is asynq's own poll interval.
 	maxPoll = time.Second
@@ -96,7 +96,7 @@ func (b *markerWaiter) take(queues ...string) (queue string, ok bool) {
 	return queue, true
 }
 
-// quiet returns how long a queue that was found empty is left alone without a marker.
+// quiet returns how long the server does not fetch from an empty queue whose marker has not come.
 func (b *markerWaiter) quiet() time.Duration {
 	if b.woken {
 		return othersWait
@@ -126,8 +126,8 @@ func (b *markerWaiter) afterFetch(found, full bool) {
 	}
 }
 
-// setBack hands the markers that have come, but were not used, to other servers: it sets them in
-// Redis again. This server does not fetch until a job ends.
+// setBack is called when this server has no free slot, or stops. For other servers it sets those
+// markers in Redis again that have come and were not used.
 func (b *markerWaiter) setBack() {
 	b.mu.Lock()
 	queues := b.marked
@@ -198,8 +198,9 @@ func (b *markerWaiter) listen(r *markerWait) {
 	}
 }
 
-// waitForMarker runs one BZPOPMIN. If it times out and the server still waits, it starts another.
-// If a marker comes while the server has no free slot, it sets the marker again for another server.
+// waitForMarker runs one BZPOPMIN. If the command times out while the server waits, waitForMarker
+// starts another. If a marker comes while the server has no free slot, waitForMarker sets the
+// marker again for another server.
 func (b *markerWaiter) waitForMarker(r *markerWait) {
 	mark, err := b.rdb.BZPopMin(context.Background(), maxPoll, r.keys...).Result()
 	b.mu.Lock()

@@ -41,7 +41,7 @@ type attempt struct {
 
 	done     chan struct{} // closed when the next five fields are set; nil before the request
 	rule     Rule
-	decision waitdb.Decision // the limiter's; zero if it was not asked, or if the job runs without permits
+	decision waitdb.Decision // the limiter's; zero without a request, or if the job runs without permits
 	err      error           // why the job does not run, or nil
 	sentAt   time.Time       // when the request was queued, which is before it was sent
 	startAt  time.Time       // when the handler may start

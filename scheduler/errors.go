@@ -121,7 +121,7 @@ func (e *putBackError) Unwrap() error { return e.error }
 type attemptError struct {
 	error
 	final bool           // whether asynq archives the job without a retry
-	delay *time.Duration // the delay before the next attempt; nil leaves that to the program's RetryDelayFunc
+	delay *time.Duration // the delay before a retry; nil leaves it to the program's RetryDelayFunc
 }
 
 // Error returns the wrapped error's text as asynq stores it.

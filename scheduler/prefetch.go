@@ -21,17 +21,18 @@ const (
 	startWithin = time.Second
 	// leastLease is the minimum remaining lease of a job that is handed to asynq.
 	leastLease = asynqdb.LeaseTime / 2
-	// passShare is the largest part of Redis's time, in percent, that is spent on batches of new
-	// jobs that are all denied.
+	// passShare is the maximum percentage of Redis's time for batches of new jobs that are all
+	// denied.
 	passShare = 30
-	// longestRest is the longest pause after such a batch, if Redis is slow. No permit is idle in
-	// the pause, because it is made only if all jobs of the batch wait at least twice as long.
+	// longestRest is the longest pause after such a batch; only a slow Redis leads to it. A pause
+	// leaves no permit unused, because each job of the batch has to wait at least 2·longestRest.
 	longestRest = time.Second
-	// othersWait is how long a queue that was found empty is left alone while the markers of other
-	// queues wake the server. To look at all shards for each job would cost more than the jobs.
+	// othersWait is how long the server does not fetch from an empty queue while the markers of
+	// other queues wake it. To look at all shards for each job would cost more than the jobs.
 	othersWait = 100 * time.Millisecond
 	// shardBatch is how many jobs may be fetched from a shard whose marker has not come, even if
-	// its share of the free slots is smaller. A larger batch would delay the other shards' jobs.
+	// the shard's part of the free slots is smaller. A larger batch would delay the other shards'
+	// jobs.
 	shardBatch = 8
 	// admitTime is how long fetched jobs are held back at most until their requests have results,
 	// so that denied jobs occupy no worker slots. After that time, or at once if no job was denied
@@ -41,21 +42,21 @@ const (
 
 // prefetcher fetches jobs for all free slots of a server at once. asynq dequeues one job at a time,
 // in one goroutine, and waits for Redis each time. The jobs beyond the first wait here for asynq's
-// next dequeue, which follows at once while asynq has free slots. A job too many goes back to the
-// head of its queue after a second, or when the server stops.
+// next dequeue, which follows at once while asynq has free slots. A job that asynq does not dequeue
+// within startWithin, or before the server stops, goes back to the head of its queue.
 //
 // If the reply to a fetch is lost, Redis has handed out jobs that this process never saw. Repeating
 // the same call returns those jobs again. A prefetcher is safe for concurrent use.
 type prefetcher struct {
 	*Server
-	slots  int // of the server
+	slots  int // number of worker slots of the server
 	shares int // how many weighted queues asynq draws from; 1 with strict priority
 
 	lock      chan struct{} // guards what follows; held while Redis answers
-	next      []*attempt    // the jobs of the last fetch that asynq gets next; at the time until they go back
+	next      []*attempt    // fetched jobs that asynq has not dequeued; they go back at the time until
 	until     time.Time
 	lost      map[string]*asynqdb.Dequeue // by queue: a fetch whose reply was lost
-	emptyAt   map[string]time.Time        // by queue: the last fetch that found fewer jobs than it asked for
+	emptyAt   map[string]time.Time        // by queue: start of the last fetch that found fewer jobs than requested
 	passes    map[string]time.Duration    // by queue with a backlog: how long its last batch of new jobs took
 	passAt    time.Time                   // when the next batch of new jobs of such a queue is due
 	timer     *time.Timer                 // gives back jobs that do not start in time
@@ -69,7 +70,7 @@ type rotation struct {
 	next   int
 }
 
-// newPrefetcher returns a prefetcher for a server with that configuration.
+// newPrefetcher returns a prefetcher for a server with the configuration cfg.
 func newPrefetcher(s *Server, cfg asynq.Config) *prefetcher {
 	p := &prefetcher{
 		Server: s, slots: cfg.Concurrency, shares: 1,
@@ -92,8 +93,8 @@ func newPrefetcher(s *Server, cfg asynq.Config) *prefetcher {
 	return p
 }
 
-// errAllDenied is returned when every fetched job was denied a permit. The queue may hold more
-// jobs.
+// errAllDenied is the error of dequeue when every fetched job was denied a permit. The queue may
+// hold more jobs.
 var errAllDenied = errors.New("all fetched jobs were denied permits")
 
 // source is where a dequeue fetches from.
@@ -102,13 +103,13 @@ type source struct {
 	woken  bool          // whether a marker has woken the server
 	shards int           // number of shards of the queue, at least 1
 	marked bool          // whether the marker of this queue has come
-	quiet  time.Duration // how long the queue is taken for empty after an empty fetch, unless it is marked
+	quiet  time.Duration // how long an empty queue counts as empty if its marker does not come
 }
 
 // dequeue replaces asynq's script Dequeue. It returns one job that asynq may start, possibly of
-// another queue. It fetches jobs only if none is left of the last fetch. ends is the Unix second at
-// which the leases of newly fetched jobs end. The error is redis.Nil if there is no job now, or
-// errAllDenied.
+// another queue. It fetches jobs only if none is left of the last fetch. The leases of newly
+// fetched jobs end at the Unix second ends. The error is redis.Nil if there is no job now,
+// errAllDenied, or an error of Redis.
 func (p *prefetcher) dequeue(ctx context.Context, queue string, ends int64) (*attempt, error) {
 	p.lock <- struct{}{}
 	defer func() { <-p.lock }()
@@ -160,16 +161,18 @@ func (p *prefetcher) dequeue(ctx context.Context, queue string, ends int64) (*at
 	return first, nil
 }
 
-// freeSlots returns how many jobs to fetch: as many as asynq has free slots. With weighted queues a
-// fetch gets only an equal share of the slots, so that long jobs of one queue do not take all.
+// freeSlots returns how many jobs a fetch requests, at least 1 and at most maxBatch: the number of
+// asynq's free slots. With weighted queues it is an equal share of that number, so that long jobs
+// of one queue do not take all slots.
 func (p *prefetcher) freeSlots() int {
 	free := max(1, p.slots-p.inFlight.busy())
 	return min(maxBatch, (free+p.shares-1)/p.shares)
 }
 
-// send fetches up to n jobs, or, if n is 0, repeats an earlier fetch c to get the jobs that c took.
-// It sets p.next to the jobs that were not denied, and returns how many jobs were fetched. Jobs
-// whose reply comes too late go back, because their leases may end.
+// send makes the fetch c of up to n jobs. If n is 0, c is an earlier fetch whose reply was lost,
+// and send repeats it to get the jobs that it took. send sets p.next to the jobs that were not
+// denied, and returns how many jobs were fetched. Jobs whose reply comes too late go back, because
+// their leases may end.
 func (p *prefetcher) send(ctx context.Context, c *asynqdb.Dequeue, n int) (int, error) {
 	began := time.Now()
 	found, err := p.db.Dequeue(ctx, c, n)
@@ -201,8 +204,8 @@ func (p *prefetcher) send(ctx context.Context, c *asynqdb.Dequeue, n int) (int, 
 }
 
 // notePass notes whether a queue has a backlog: the fetch found all n jobs that it asked for, and
-// each new job among them was denied for at least 2·longestRest. took is how long the fetch and the
-// requests took. If the fetch found no new job, notePass changes nothing.
+// each new job among them was denied for at least 2·longestRest. The parameter took is the duration
+// of the fetch and the requests. If the fetch found no new job, notePass changes nothing.
 func (p *prefetcher) notePass(queue string, found []*attempt, n int, took time.Duration) {
 	isNew := func(a *attempt) bool { return !a.back }
 	isShort := func(a *attempt) bool {
@@ -267,8 +270,7 @@ func (p *prefetcher) expire() {
 	}
 }
 
-// stop gives back all jobs that have not started. If asynq dequeues after that, dequeue
-// reports empty queues.
+// stop gives back all jobs that asynq has not dequeued. After that, dequeue reports empty queues.
 func (p *prefetcher) stop() {
 	p.lock <- struct{}{}
 	defer func() { <-p.lock }()
@@ -284,8 +286,8 @@ func (p *prefetcher) stop() {
 }
 
 // sourceOf returns the queue to fetch from when asynq fetches from queue. A shard whose marker has
-// come is next, because it has a job. Otherwise the shards of a queue take turns, because asynq
-// with strict priority always begins with the same shard.
+// come is next, because it has a job. If no marker has come, the shards of a queue take turns,
+// because asynq with strict priority always begins with the same shard.
 func (p *prefetcher) sourceOf(queue string) source {
 	queues := []string{queue}
 	r := p.rotations[queue]
@@ -305,8 +307,8 @@ func (p *prefetcher) sourceOf(queue string) source {
 
 // acquireAll requests permits for fetched jobs, and returns the jobs that asynq gets. If a job was
 // denied within deniedWindow, acquireAll waits up to admitTime for the results, and puts denied
-// jobs back. So they rarely occupy a worker. A job whose request fails goes to asynq, and its
-// handler reports the error.
+// jobs back. So denied jobs rarely occupy a worker slot. A job whose request has any other error
+// goes to asynq, and the handler of Server.wrap reports that error.
 func (s *Server) acquireAll(ctx context.Context, jobs []*attempt) []*attempt {
 	readable := slices.DeleteFunc(slices.Clone(jobs), func(a *attempt) bool { return a.task == nil })
 	c := jobs[0].scope
@@ -324,8 +326,8 @@ func (s *Server) acquireAll(ctx context.Context, jobs []*attempt) []*attempt {
 	return s.putBackDenied(context.WithoutCancel(ctx), jobs)
 }
 
-// putBackDenied puts denied jobs back, and returns the others. A job that cannot be put back here
-// is put back by its handler.
+// putBackDenied puts denied jobs back, and returns the others. If the put-back of a job fails, the
+// job is among the others, and the handler of Server.wrap puts it back.
 func (s *Server) putBackDenied(ctx context.Context, jobs []*attempt) (others []*attempt) {
 	var backs []*asynqdb.PutBack
 	var denied []*attempt

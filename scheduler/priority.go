@@ -38,8 +38,8 @@ func NewTask(typename string, payload []byte, opts ...asynq.Option) *asynq.Task 
 }
 
 // Priority returns an option with a job's own priority, which replaces the priority of its rule.
-// NewTask and a Client's Enqueue take the option; asynq's own functions ignore it. The last of
-// several applies. A value that is no level changes nothing.
+// NewTask and a Client's Enqueue take the option; asynq's own functions ignore it. If the option is
+// given several times, the last one applies. A value that is no level changes nothing.
 func Priority(p PriorityLevel) asynq.Option { return headerOption{headerPriority, string(p)} }
 
 // The headers of a task that has a priority or a shard key of its own.
@@ -52,7 +52,7 @@ const (
 type headerOption struct{ name, value string }
 
 func (o headerOption) String() string         { return fmt.Sprintf("%s(%q)", o.name, o.value) }
-func (o headerOption) Type() asynq.OptionType { return -1 } // none of asynq's
+func (o headerOption) Type() asynq.OptionType { return -1 } // asynq has no option of this type
 func (o headerOption) Value() any             { return o.value }
 
 // headersIn returns the headers that options set.

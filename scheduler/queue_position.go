@@ -13,7 +13,8 @@ import (
 
 // queuePosition is stored in a header of a job's message, so that the next attempt keeps the job's
 // position: queuedAt is when the job first joined its lane, by the limiter's clock, and retryAt is
-// the end of its backoff. Before the first attempt the queuePosition is zero.
+// the end of the backoff before the next attempt. Before the first attempt the queuePosition is
+// zero.
 type queuePosition struct {
 	queuedAt, retryAt time.Time
 	// notStarted reports that the job was allowed and did not start, so that its wait goes on. In
@@ -40,7 +41,8 @@ func queuePositionOf(j job, task *asynq.Task) (p queuePosition) {
 	return p
 }
 
-// writeTo returns a job's encoded message with the header. A zero position changes nothing.
+// writeTo returns a job's encoded message with the header. If p is zero, writeTo returns msg
+// unchanged.
 func (p queuePosition) writeTo(j job, msg []byte) []byte {
 	if p.queuedAt.IsZero() {
 		return msg
@@ -68,7 +70,8 @@ func (p queuePosition) adjust(d waitdb.Decision) waitdb.Decision {
 }
 
 // nextPosition returns the position of a job that has not started and requests permits again. If
-// the job was allowed, it keeps its position and its waiting time. Otherwise the result is zero.
+// the job was allowed, it keeps its position and its waiting time. If it was not, the result is
+// zero.
 func (a *attempt) nextPosition() queuePosition {
 	if !a.isDone() || !a.decision.OK() {
 		return queuePosition{}

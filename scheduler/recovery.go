@@ -28,12 +28,12 @@ const (
 // ended and was not extended while this process watched it for two heartbeats.
 //
 // Every server recovers the jobs of its queues. Only one server recovers a given job, because the
-// script checks that the lease is still the one that was seen. Crashes that are no longer forgiven
-// are left to asynq.
+// script checks that the lease is still the one that was seen. If a job's crash is not forgiven any
+// more, asynq's recoverer handles the job.
 type recovery struct {
 	*Server
 	queues []string
-	seen   map[job]sighting // late leases
+	seen   map[job]sighting // the late leases of the last look
 	walk   *asynqdb.Walk    // through all jobs
 	page   time.Time        // when the next page of the walk is due
 	warned map[string]bool  // queues about which noteOutside has warned
@@ -91,7 +91,7 @@ func (r *recovery) restore(ctx context.Context) {
 	}
 }
 
-// note logs that Redis has lost jobs of a queue.
+// note logs that Redis had lost entries of a queue's jobs. With 0 jobs it does nothing.
 func (r *recovery) note(queue string, jobs int) {
 	if jobs > 0 {
 		r.log.Warn("Redis has lost entries of a queue's jobs, and has them again", "queue", queue, "jobs", jobs)
@@ -138,9 +138,9 @@ func (r *recovery) look(ctx context.Context) (soon bool) {
 	return soon
 }
 
-// recover puts a job back if its lease is dead. If this process could not put its own job back
-// during an outage of Redis, recover does it, and counts no crash. It does so as soon as the lease
-// has ended, because this process's clock set the end.
+// recover puts a job back if its lease is dead. In an outage of Redis, this process may have failed
+// to put its own job back. recover repeats that put-back, and counts no crash. It does not wait
+// after the end of such a lease, because this process's clock set the end.
 func (r *recovery) recover(ctx context.Context, j job, s sighting) {
 	now := time.Now()
 	over := now.Sub(time.Unix(s.ends+1, 0))

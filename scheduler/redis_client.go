@@ -16,8 +16,9 @@ import (
 // see prefetcher. If asynq would retry or archive a job that was denied, it puts the job back
 // instead, which uses no retry. asynq's own scripts handle jobs that failed.
 //
-// It passes scripts that it does not recognize on unchanged. If a later asynq changed its scripts,
-// jobs that are denied on their last attempt would be archived. It is safe for concurrent use.
+// It sends scripts that it does not recognize to Redis unchanged. If a later asynq changed its
+// scripts, asynq would archive jobs that are denied on their last attempt. It is safe for
+// concurrent use.
 type redisClient struct {
 	redis.UniversalClient
 	s      *Server
@@ -35,9 +36,9 @@ func (q *redisClient) Eval(ctx context.Context, text string, keys []string, args
 }
 
 // run runs asynq's script, or replaces it. A script that ends a lease is sent with a guard in
-// front, see asynqdb.Guards. The first call of such a script gets a NOSCRIPT error, so that asynq
-// sends its text. Because asynq calls Redis all the time, run is also the first to notice the start
-// and the end of an outage.
+// front, see asynqdb.Guards. While run does not know the text of such a script, it returns a
+// NOSCRIPT error, so that asynq sends the text. Because asynq calls Redis all the time, run is also
+// the first to notice the start and the end of an outage.
 func (q *redisClient) run(ctx context.Context, sha1, text string, keys []string, args []any) *redis.Cmd {
 	c := asynqdb.Recognize(keys, args)
 	if c.Script == asynqdb.ScriptDequeue {
@@ -87,8 +88,8 @@ func (q *redisClient) ZAddXX(ctx context.Context, key string, members ...redis.Z
 	return intCmd(ctx, n, err)
 }
 
-// HSet implements redis.HashCmdable. asynq stores a job's result with it. The result is stored only
-// while this server has the job.
+// HSet implements redis.HashCmdable. asynq stores a job's result with it. This method stores the
+// result only while this server has the job, and else returns ErrNotActive.
 func (q *redisClient) HSet(ctx context.Context, key string, values ...any) *redis.IntCmd {
 	queue, name := asynqdb.ParseKey(key)
 	id, ok := strings.CutPrefix(name, asynqdb.HashPrefix)

@@ -13,7 +13,8 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// A handler, or a goroutine that it has started, calls these functions with the handler's context.
+// A handler, or a goroutine that the handler has started, calls the functions of this file with the
+// handler's context.
 
 type (
 	attemptKey struct{} // the context key of a running attempt
@@ -105,8 +106,8 @@ func ReportRateLimit(ctx context.Context, until time.Time) {
 
 // ReportOverload slows down adaptive limits because the upstream was too busy for the running job's
 // call and named no time, as with 503 Service Unavailable. It applies to the keys that RateLimited
-// would block, which stay open. It does nothing outside of handlers of a Server and for a job
-// without permits. It takes a round trip. If that fails, the Server logs it.
+// would block, but it does not block them. It does nothing outside of handlers of a Server and for
+// a job without permits. It takes a round trip. If that fails, the Server logs it.
 func ReportOverload(ctx context.Context) {
 	if a, ok := attemptOf(ctx); ok && len(a.decision.Taken) > 0 {
 		a.logFailedReport(a.scope.limiter.Accepted(ctx, a.decision.At, waitdb.Overload, a.rule.blockedNeeds()...))

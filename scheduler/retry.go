@@ -123,8 +123,8 @@ func (b Backoff) ceiling(n int) time.Duration {
 //		MaxRetry: &once,
 //	}}}
 //
-// A policy does not apply to denials, which are no failures, to errors that wrap asynq.SkipRetry or
-// asynq.RevokeTask, or to crashes of workers, after which asynq itself retries the job.
+// A policy does not apply to denials, because a denial is no failure. It also does not apply to
+// errors that wrap asynq.SkipRetry or asynq.RevokeTask, or to crashes of workers.
 type RetryPolicy struct {
 	Backoff
 	// Classes are tried in order; the first that matches the error decides instead of Backoff.

@@ -19,8 +19,8 @@ type Rules struct {
 	// that are defined elsewhere need not be listed.
 	Limits []throttle.Limit
 	// RuleFor returns the rule of a task. It is called before each attempt, for waiting jobs when
-	// rules have changed, and for pending jobs when the backlog is forecast, from several
-	// goroutines at a time. Its context is derived from the server's BaseContext, and holds the
+	// rules have changed, and for pending jobs when the backlog is forecast. Several goroutines may
+	// call it at the same time. Its context is derived from the server's BaseContext, and holds the
 	// job, see [GetJob]. The context ends with the job's Timeout or Deadline, or within 5 s for a
 	// waiting or pending job.
 	//
@@ -59,6 +59,7 @@ type Rule struct {
 	// BlockOnRateLimit names the limits whose keys are blocked for all workers when the upstream
 	// rejects the job's call: see RateLimited. Nil means the limits for which the job has a key, or
 	// all its limits if it has no key: a host that rejects calls should not block a shared limit.
+	// An empty list blocks nothing.
 	BlockOnRateLimit []string
 	// Retry says how often and when a failed job is retried. Nil leaves that to the job's MaxRetry
 	// and the server's RetryDelayFunc.

@@ -23,11 +23,11 @@ const (
 	// promotePause is the pause after each page of promoted jobs, so that workers run other jobs
 	// too.
 	promotePause = 100 * time.Millisecond
-	// promoteRounds is how many times all waiting jobs are compared with their rules, a minute
-	// apart, while there are jobs with other needs. A promoted job may go to a worker that still
-	// has the old rules, and then wait under those again.
+	// promoteRounds is the maximum number of comparisons after a change, a minute apart. They end
+	// early if no job has other needs. One is not enough: a worker that still has the old rules can
+	// get a promoted job, which then waits under the old rules again.
 	promoteRounds = 3
-	// waitingRuleTime bounds how long the rule of a waiting job may take.
+	// waitingRuleTime is the longest time for which RuleFor of a waiting job may run.
 	waitingRuleTime = 5 * time.Second
 )
 
@@ -49,7 +49,7 @@ func (s *Server) RulesChanged() {
 func (s *scope) watchRules(ctx context.Context) {
 	rounds, pause := 0, s.reconcileInterval
 	for {
-		var later <-chan time.Time // nil, and so never, if nothing is left to do
+		var later <-chan time.Time // stays nil, and never fires, if no comparison is left to make
 		if rounds > 0 {
 			later = time.After(pause)
 		}
@@ -73,10 +73,10 @@ func (s *scope) watchRules(ctx context.Context) {
 }
 
 // promoteChanged promotes all waiting jobs whose rule has other needs now, so that they request
-// permits again.
+// permits again. The result sent is the number of promoted jobs.
 func (s *scope) promoteChanged(ctx context.Context) (sent int, err error) {
 	if !s.canPromote.Load() {
-		return 0, nil // asynq's polls will run them
+		return 0, nil // asynq's polls bring the jobs back, and each then gets its new rule
 	}
 	var changed []waitdb.Record
 	for cursor, more := uint64(0), true; more; more = cursor != 0 {
@@ -112,8 +112,8 @@ func (s *scope) promoteChanged(ctx context.Context) (sent int, err error) {
 
 // appendChanged appends the waiting jobs whose rule has other needs now. It calls RuleFor for all
 // jobs of a queue at once, because any call may take long. A job whose rule returns an error
-// continues to wait, because a request would be a failed attempt. A job whose rule panics is
-// appended, so that its attempt fails, as it does everywhere.
+// continues to wait, because a new attempt would fail. A job whose rule panics is appended, so that
+// its next attempt fails, as after any panic of RuleFor.
 func (s *scope) appendChanged(ctx context.Context, changed, records []waitdb.Record) ([]waitdb.Record, error) {
 	for _, queue := range s.queues {
 		var waiting []waitdb.Record
@@ -162,8 +162,9 @@ func waitsFor(r waitdb.Record, rule Rule) bool {
 	return r.Lane == fairqueue.Lane(r.Queue, meters, fairqueue.FairnessLine(rule.FairnessKey, rule.FairnessWeight)) && r.Costs == strings.Join(costs, ",")
 }
 
-// wantsOf returns what a pending job will request, by its rule. known is false if RuleFor fails, or
-// does not return before the context ends. It is true if the rule archives the job.
+// wantsOf returns what a pending job will request, by its rule. The result known is false if
+// RuleFor fails, or does not return before the context ends. If the rule archives the job, known is
+// true and wants is zero.
 func (s *Server) wantsOf(ctx context.Context, j job, task *asynq.Task) (wants stats.Requirements, known bool) {
 	end, ok := ctx.Deadline()
 	if !ok {

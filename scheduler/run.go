@@ -70,10 +70,10 @@ func (s *Server) wrap(next asynq.Handler) asynq.Handler {
 	})
 }
 
-// try waits for the job's permits and runs the handler. Permits may be granted some milliseconds
-// before they exist; try waits until then. If the permits are too old when the handler starts, try
-// requests new ones. If the job's rule panicked, try panics with the same value, and asynq turns
-// the panic into its own error.
+// try waits for the job's permits and runs the handler. The limiter can grant permits some
+// milliseconds before they exist; try waits until they do. If the permits are too old when the
+// handler starts, try requests new ones. If the job's rule panicked, try panics with the same
+// value, and asynq turns the panic into its own error.
 func (s *Server) try(ctx context.Context, a *attempt, task *asynq.Task, next asynq.Handler) error {
 	for {
 		var err error
@@ -107,8 +107,8 @@ func (s *Server) try(ctx context.Context, a *attempt, task *asynq.Task, next asy
 	}
 }
 
-// refund gives back permits that the job took and cannot use any more. If it fails, they stay
-// taken.
+// refund gives back permits that the job took and cannot use any more. If a call of Settle fails,
+// its permits stay taken.
 func (a *attempt) refund(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), reportTimeout)
 	defer cancel()
@@ -165,13 +165,13 @@ func (a *attempt) run(ctx context.Context, next asynq.Handler) (stale bool, err 
 }
 
 // afterRun turns a handler's error into an error for asynq, and reports the outcome to the limiter:
-// a rejected call always, a success only if the decision says that a limit wants feedback. Other
-// failures have nothing to do with limits. A report has a timeout of its own, because the job's
-// context may have ended.
+// a rejected call always, and a success only if the decision says that a limit wants feedback. It
+// does not report other failures, because they have nothing to do with limits. A report has a
+// timeout of its own, because the job's context may have ended.
 //
 // If the error wraps several of this package's errors and asynq's, the first of these counts:
-// RateLimited (unless the job fails like any other), PutBackAs, SkipRetry or RevokeTask, RetryAfter.
-// See IsPutBack. Without a
+// RateLimited, PutBackAs, SkipRetry or RevokeTask, RetryAfter. RateLimited does not count if
+// rateLimited returns nil. For any other error, the rule's retry policy sets the delay. Without a
 // policy the program's RetryDelayFunc decides. After the policy's last retry the error is final,
 // because asynq knows only the job's own MaxRetry.
 func (a *attempt) afterRun(ctx context.Context, err error) error {
@@ -244,11 +244,11 @@ func (a *attempt) rateLimited(ctx context.Context, why *rateLimitedError, err er
 }
 
 // holdLeases extends the attempt's leases on concurrency limits until free is called, even if ctx
-// ends. asynq gives an attempt up after a timeout or at a shutdown, but the handler may still call
-// the upstream until it returns. free releases the leases. The returned context is canceled if a
-// lease is lost. It is also canceled shortly before the end of a lease that could not be extended:
-// a tenth of the lease, but at most maxMargin. So the handler can stop before another job gets the
-// permit.
+// ends. asynq gives an attempt up after a timeout or at a shutdown, but until the handler returns
+// it can still call the upstream. The function free releases the leases. The returned context is
+// canceled if a lease is lost. It is also canceled shortly before the end of a lease that could not
+// be extended: a tenth of the lease, but at most maxMargin. So the handler can stop before another
+// job gets the permit.
 func (a *attempt) holdLeases(ctx context.Context) (_ context.Context, free func()) {
 	s, d, needs := a.scope, a.decision, a.rule.Needs
 	held, stop := context.WithCancel(context.WithoutCancel(ctx))
@@ -259,8 +259,8 @@ func (a *attempt) holdLeases(ctx context.Context) (_ context.Context, free func(
 		s.log.Warn("a job lost its lease and is canceled", "job", a.ID, "queue", a.Queue, "limits", meterNames(leases))
 		cancel(errLeaseLost)
 	})
-	// untilCancel returns the time until the cancellation. sent is when the last call that took or
-	// extended the lease was sent.
+	// untilCancel returns the time until the cancellation. The parameter sent is when the last call
+	// that took or extended the lease was sent.
 	untilCancel := func(sent time.Time) time.Duration { return time.Until(sent.Add(d.Lease - min(d.Lease/10, maxMargin))) }
 	end := time.AfterFunc(untilCancel(a.sentAt), lost)
 	go func() {
@@ -292,8 +292,8 @@ func (a *attempt) holdLeases(ctx context.Context) (_ context.Context, free func(
 	}
 }
 
-// releaseUnused waits for the result of the attempt's request, and releases its leases. All other
-// permits count as used.
+// releaseUnused waits for the result of the attempt's request, and releases the leases that it got
+// on concurrency limits. All other permits count as used.
 func (a *attempt) releaseUnused() {
 	<-a.done
 	if a.decision.Lease == 0 {

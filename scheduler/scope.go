@@ -30,7 +30,7 @@ type scope struct {
 	permits permits // the limiter, or a test's wrapper
 	limits  atomic.Pointer[limits]
 	logged  map[string]string           // by limit: what compareLimits has logged; nil before its first call
-	weights map[string]fairqueue.Weight // of the queues
+	weights map[string]fairqueue.Weight // of the scope's queues: their shares of the turns
 	claimed atomic.Value                // a string: the ID of the data in the queues' Redis at the last claim
 	changed chan struct{}               // receives a value when the rules have changed
 
@@ -117,8 +117,8 @@ func (s *scope) setHealth() {
 	s.limiterHealth = redishealth.New(s.log, "the limiter's Redis", rdb, prefix)
 }
 
-// noteLimiter tells the monitor of the limiter's Redis how a call ended that began at began. Errors
-// other than ErrUnavailable count as replies.
+// noteLimiter reports a call to the monitor of the limiter's Redis. The call began at began and
+// returned err. An error other than ErrUnavailable counts as a reply of Redis.
 func (s *scope) noteLimiter(ctx context.Context, began time.Time, err error) {
 	if !errors.Is(err, throttle.ErrUnavailable) {
 		err = nil

@@ -24,8 +24,9 @@ const (
 // round trips.
 //
 // A claim stores the ID of the data in the asynq Redis. A failover keeps that ID, and a loss of the
-// data changes it. So a running process also passes the ID of its last claim, and its next renewal,
-// within 20 s, replaces that by the new ID. Until then no other process of that Redis can start.
+// data changes it. Therefore a running process also passes the ID of its last claim. After a loss,
+// its next renewal, within 20 s, replaces that ID by the new one. Until that renewal no other
+// process of the same asynq Redis can start.
 //
 // claim also ensures that all workers in a scope have the same data version. If the data have an
 // older version and no process leads, the limiter deletes the records of waiting jobs, and the jobs
@@ -70,7 +71,7 @@ func replyError(err error) error {
 }
 
 // keepScope renews the claim and compares the limits until the context ends. Another asynq Redis
-// can claim the scope while this process cannot reach Redis for longer than claimTTL. Then
+// can claim the scope while this process cannot reach Redis for longer than claimTTL. After that,
 // keepScope logs the first failed claim, and tries again. Jobs still run under their limits, but
 // the dispatcher promotes jobs in only one of the two Redis servers.
 func (s *scope) keepScope(ctx context.Context) {

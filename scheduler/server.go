@@ -96,7 +96,7 @@ type options struct {
 	permits         permits           // a test's wrapper; nil means the limiter
 	log             *slog.Logger
 	forgivenCrashes int  // tests set another number
-	polling         bool // by tests: as if the layout of asynq were unknown
+	polling         bool // tests disable promotion with it, as if asynq's layout were unknown
 	shards          []Shards
 }
 
@@ -261,9 +261,9 @@ func (s *Server) stopFetching() {
 }
 
 // Shutdown stops taking jobs and granting permits, and waits for running jobs for at most the
-// configuration's ShutdownTimeout. Then it puts back the jobs that still run, and cancels their
-// handlers' contexts. Their leases on concurrency limits are kept until the handlers return. The
-// timeout also applies to RuleFor and to functions of the configuration.
+// configuration's ShutdownTimeout. After that time it puts back the jobs that still run, and
+// cancels their handlers' contexts. Their leases on concurrency limits are kept until the handlers
+// return. The timeout also applies to RuleFor and to functions of the configuration.
 func (s *Server) Shutdown() {
 	end := time.AfterFunc(s.shutdownTimeout, s.losePatience)
 	defer end.Stop()

@@ -19,17 +19,17 @@ type slotTeller struct {
 
 	mu       sync.Mutex
 	empty    bool      // whether the server has found its queues empty, and fetched no job since
-	until    time.Time // when the leader's request ends
+	until    time.Time // until when the server reports to the leader
 	since    time.Time // when the count of fetched jobs began
-	fetched  int       // number of jobs fetched since then
+	fetched  int       // number of jobs fetched since the time since
 	reported int       // the free slots of the last report
 }
 
 const (
 	// slotsWantedFor is how long reports are sent after a request of the leader.
 	slotsWantedFor = 3 * time.Second
-	// slotsCountedFor is the longest period over which fetched jobs are counted. Then the count and
-	// the period are halved, so that the average follows changes.
+	// slotsCountedFor is the longest period over which fetched jobs are counted. After that both
+	// the count and the period are halved, so that the average follows changes.
 	slotsCountedFor = time.Minute
 )
 

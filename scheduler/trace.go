@@ -24,7 +24,7 @@ import (
 // its provider at any time.
 const tracerName = "github.com/headgate/headgate/scheduler"
 
-// traceEnqueue begins the span of an Enqueue. end adds the job's ID and ends the span.
+// traceEnqueue begins the span of an Enqueue. The function end adds the job's ID and ends the span.
 func traceEnqueue(ctx context.Context, task *asynq.Task) (_ context.Context, end func(*asynq.TaskInfo, error)) {
 	ctx, span := otel.Tracer(tracerName).Start(ctx, "send "+task.Type(), trace.WithSpanKind(trace.SpanKindProducer))
 	return ctx, func(info *asynq.TaskInfo, err error) {
@@ -36,7 +36,8 @@ func traceEnqueue(ctx context.Context, task *asynq.Task) (_ context.Context, end
 }
 
 // traceRun starts the span of a run. If the job waited for permits, traceRun first records a span
-// of the wait, which can begin and end in different processes. end ends the span of the run.
+// of the wait, which can begin and end in different processes. The function end ends the span of
+// the run.
 func (a *attempt) traceRun(ctx context.Context) (_ context.Context, end func(error)) {
 	d := a.decision
 	ctx = otel.GetTextMapPropagator().Extract(ctx, propagation.MapCarrier(maps.Clone(a.task.Headers())))

@@ -84,8 +84,8 @@ const (
 )
 
 // config returns the program's configuration as asynq gets it. With the result, a put-back is no
-// failure and calls none of the program's functions. If a function fails, the server does what
-// asynq does without that function.
+// failure and calls none of the program's functions. If a function of the program fails, the server
+// does what asynq does without that function.
 //
 // asynq also calls IsFailure and RetryDelayFunc for jobs whose worker died. It calls neither for a
 // job on its last attempt, but archives the job whatever the error is. If the error is a
@@ -120,7 +120,7 @@ func (s *Server) config(c asynq.Config) asynq.Config {
 	}
 	c.RetryDelayFunc = func(n int, err error, task *asynq.Task) time.Duration {
 		if later, ok := errors.AsType[*putBackError](err); ok {
-			return time.Until(later.at) // redisClient does not use it
+			return time.Until(later.at) // redisClient ignores this delay and uses later.at
 		}
 		if own, ok := errors.AsType[*attemptError](err); ok && own.delay != nil {
 			return *own.delay

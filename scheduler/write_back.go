@@ -21,14 +21,14 @@ const (
 	recovererWaits = 30 * time.Second
 )
 
-// writeBack is a call of asynq's that writes a job after an attempt. Its field failed differs from
-// Failed of Call, which is true only if a ScriptRetry counts one more retry.
+// writeBack is a call of asynq's that writes a job after an attempt. The field failed is true for
+// each failure. The field Failed of Call is true only if a ScriptRetry counts one more retry.
 type writeBack struct {
 	*asynqdb.Call
 	attempt *attempt // an empty one if this server does not have the job
 	end     attemptEnd
 	message asynqdb.Message // parsed from the call's Msg
-	lease   asynqdb.LeaseID // that the call ends
+	lease   asynqdb.LeaseID // the lease that the call ends
 	failed  bool            // whether the call is a ScriptRetry or a ScriptArchive
 	crashed bool            // whether asynq writes that the job's worker died
 }
@@ -63,10 +63,10 @@ func (q *redisClient) endLease(ctx context.Context, c *asynqdb.Call, send func(a
 	return cmd
 }
 
-// replace is called when asynq's call is to write that an attempt has failed. If that is wrong,
-// replace writes the job in its own way and returns the reply. Otherwise it returns nil, and
-// asynq's call is sent. Except after a crash, replace then adds the job's queue position to the
-// message of the call.
+// replace is called when asynq's call is to write that an attempt has failed. If the job is to be
+// put back, or its crash is forgiven, replace writes that and returns the reply. In all other cases
+// it returns nil, and endLease sends asynq's call. If the attempt has failed without a crash,
+// replace adds the job's queue position to the message of that call.
 //
 // The call has only the text of the error with which the attempt ended. If that text is not the
 // text of the attempt's put-back, the job failed after all, for example at its timeout, when asynq
@@ -84,7 +84,8 @@ func (q *redisClient) replace(ctx context.Context, w *writeBack) *redis.Cmd {
 		return q.forgive(ctx, w)
 	}
 	// If the context ended first, asynq called RetryDelayFunc with the plain error of the context.
-	// That does not carry the delay of the rule's retry policy, so the delay is computed here.
+	// That error does not carry the delay of the rule's retry policy, so replace computes the
+	// delay.
 	for _, err := range []error{context.Canceled, context.DeadlineExceeded} {
 		if policy := w.end.retry; policy != nil && w.Script == asynqdb.ScriptRetry && text == err.Error() {
 			w.SetAt(time.Now().Add(policy.class(err).Delay(w.attempt.retried)))
@@ -111,8 +112,8 @@ func (s *Server) newPutBack(a *attempt, why *putBackError, msg []byte, unique bo
 // without a wait is promoted like a granted one; if that fails, asynq's next poll brings it.
 //
 // The error is the one that asynq expects of its own script: ErrNotActive if asynq's recoverer or
-// an operator has the job. If Redis does not answer, asynq repeats the call until the job's lease
-// ends, and then recovery puts the job back.
+// an operator has taken the job. If Redis does not answer, asynq repeats the call until the job's
+// lease ends, and then recovery puts the job back.
 func (s *Server) putBack(ctx context.Context, a *attempt, why *putBackError, back *asynqdb.PutBack) error {
 	if s.db.PutBack(ctx, a.Queue, back); back.Err != nil {
 		return back.Err
@@ -126,8 +127,9 @@ func (s *Server) putBack(ctx context.Context, a *attempt, why *putBackError, bac
 
 // forgive writes back a job whose worker died, in place of asynq's recoverer. Usually recovery
 // finds such a job first. The first crashes are forgiven: the job runs again and spends no attempt,
-// even if it was on its last. After that forgive returns nil, and asynq's own script counts the
-// crash as a failure, so that a job that kills its workers ends in the archive.
+// even if the crashed attempt was its last. After forgivenCrashes such crashes forgive returns nil,
+// and asynq's own script counts the crash as a failure, so that a job that kills its workers ends
+// in the archive.
 //
 // The count is in a field of the job's hash and is never reset: it counts all crashes of the job.
 func (q *redisClient) forgive(ctx context.Context, w *writeBack) *redis.Cmd {
@@ -146,7 +148,7 @@ func (q *redisClient) forgive(ctx context.Context, w *writeBack) *redis.Cmd {
 	return nil
 }
 
-// noteAttempt stores the end of an attempt that asynq has just written, for the page and the
+// noteAttempt stores the end of an attempt that asynq has just written, for headgate's web page and
 // commands. It stores failed attempts, and a success after a failure. For a job that succeeds at
 // once it makes no call. It ignores errors of Redis.
 func (q *redisClient) noteAttempt(ctx context.Context, w *writeBack) {

@@ -1,7 +1,7 @@
 -- Lets a job of a crawl take its URL. A seed is a job that no other job of the crawl enqueued. A
--- seed joins the current crawl if a URL of the crawl waits, or if the seed was not enqueued later
--- than the seed that started the crawl. Otherwise the seed starts the crawl again, and the crawl's URLs are forgotten.
--- If Redis has forgotten the crawl, any of its jobs starts it again.
+-- seed starts the crawl again if no URL of the crawl waits and the seed was enqueued later than the
+-- seed that started the crawl. The script then deletes the old URLs. Any other seed joins the
+-- current crawl. If Redis no longer has the crawl, any job of the crawl starts the crawl again.
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] crawl
 -- ARGV[2] start of the job's crawl; for a seed, the time at which the seed was enqueued
@@ -9,12 +9,12 @@
 -- ARGV[4] page that linked the URL; '' for a seed
 -- ARGV[5] host
 -- ARGV[6] job, the queue and ID of the job that calls
--- ARGV[7] milliseconds after which the crawl is forgotten
+-- ARGV[7] milliseconds after which Redis deletes the crawl if no script writes to it
 -- Returns the start of the current crawl, and a result:
---   take   the job takes the URL
+--   take   this job now has the URL, and must fetch it
 --   over   a newer crawl of that name has started
---   other  another job has the URL
---   done   the URL is finished
+--   other  another job has taken the URL and has not finished it
+--   done   the URL is in a final state (see crawl.lua)
 -- @include crawl
 local crawl, start, url, from, host, job, life = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7]
 local about, seen, hosts = hg('crawl', crawl), hg('crawl_seen', crawl), hg('crawl_hosts', crawl)

@@ -2,12 +2,12 @@
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] crawl
 -- ARGV[2] start of the job's crawl
--- ARGV[3] milliseconds after which the crawl is forgotten
+-- ARGV[3] milliseconds after which Redis deletes the crawl if no script writes to it
 -- ARGV[4] URL
 -- ARGV[5] host
--- ARGV[6] state
--- ARGV[7] number of links of the page that were not read
--- Returns 1, or 0 if another crawl of that name has started
+-- ARGV[6] new state of the URL
+-- ARGV[7] number of links of the page that the job did not read
+-- Returns 1, or 0 if Redis has no crawl of that name with the start in ARGV[2]
 -- @include crawl
 local crawl, start, life, url, host, state, unread = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7]
 local about, seen, hosts = hg('crawl', crawl), hg('crawl_seen', crawl), hg('crawl_hosts', crawl)

@@ -2,17 +2,17 @@
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] crawl
 -- ARGV[2] start of the page's crawl
--- ARGV[3] milliseconds after which the crawl is forgotten
--- ARGV[4] maximum number of pages of the crawl, which are URLs in a state of PAGES
+-- ARGV[3] milliseconds after which Redis deletes the crawl if no script writes to it
+-- ARGV[4] maximum number of pages of the crawl. A page is a URL in a state of PAGES, see crawl.lua
 -- ARGV[5] maximum number of pages of a host
--- ARGV[6] page
--- ARGV[7…] URL, host of each link, and the state that the URL gets if it is new
--- Returns nothing if another crawl of that name has started; else for each link
---   waiting        the caller must enqueue a job for the URL. That is repeated for a URL that this
---                  page has linked before and that no job has taken: the page's job may have died
+-- ARGV[6] URL of the page that has the links
+-- ARGV[7…] for each link: URL, host, and the state that the URL gets unless a maximum is reached
+-- Returns an empty list if Redis has no crawl with that name and start; else for each link
+--   waiting        the caller must enqueue a job for the URL. A repeated call for the page returns
+--                  waiting again while no job has taken the URL: the page's job may have died
 --                  before it enqueued the URL's job
---   another state  the URL is left out. A URL that was left out before is checked again, as if new
---   ''             nothing is to do: the URL is a page already, or is disallowed
+--   another state  no job fetches the URL. The next page that links the URL has it checked again
+--   ''             the caller does nothing: the URL is a page already, or is disallowed
 -- @include crawl
 local crawl, start, life, page = ARGV[1], ARGV[2], ARGV[3], ARGV[6]
 local max_urls, max_host_urls = tonumber(ARGV[4]), tonumber(ARGV[5])
@@ -27,7 +27,7 @@ for i = 7, #ARGV, 3 do
   local old_state, linked_by, owner = read_record(seen, url)
   if is_final(old_state) or PAGES[old_state] then
     state = old_state == 'waiting' and owner == '' and linked_by == page and old_state or ''
-  else -- the URL is new, or was left out and may have room or a lower depth now
+  else -- the URL is new, or an earlier call returned another state for it
     if PAGES[state] and room <= 0 then
       state = 'max_pages'
     elseif PAGES[state] and tonumber(call('HGET', hosts, host) or 0) >= max_host_urls then
@@ -38,7 +38,7 @@ for i = 7, #ARGV, 3 do
       write_record(about, seen, hosts, host, url, old_state, state, page, '')
     elseif not old_state and call('HLEN', seen) < 2 * max_urls then
       write_record(about, seen, hosts, host, url, old_state, state, page, '')
-    elseif not old_state then -- only counted, because a site can generate URLs without end
+    elseif not old_state then -- no record, because a site can generate URLs without end
       call('HINCRBY', about, 'n:' .. state, 1)
     end
   end

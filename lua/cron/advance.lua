@@ -1,12 +1,12 @@
--- Advances the last tick of a schedule. Every replica enqueues the tick under the same job ID, and
--- the first to advance the schedule counts the tick.
+-- Records that the ticks of a schedule are done up to a time. Every replica enqueues a tick under
+-- the same job ID. The first replica that calls this script for the tick also counts the tick.
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] schedule
--- ARGV[2] time up to which the schedule's ticks are done, Unix seconds; '' for no change
--- ARGV[3] zone and cron line; '' for a schedule that was removed
--- ARGV[4] outcome of the tick: enqueued, skipped: … or failed: …; '' for no tick
--- ARGV[5] ID and queue of the tick's job; '' for no job
--- Returns 1, or 0 if the schedule had already advanced to that time or ARGV[2] is ''
+-- ARGV[2] time up to which the schedule's ticks are done, Unix seconds; '' leaves it as it is
+-- ARGV[3] zone and cron line of the schedule; '' if the config no longer has the schedule
+-- ARGV[4] outcome of the tick: enqueued, skipped: … or failed: …; '' if the call is for no tick
+-- ARGV[5] ID and queue of the tick's job; '' if this replica enqueued no job
+-- Returns 1, or 0 if ARGV[2] is '' or is not later than the recorded time
 -- @include scope
 local name, last, spec, outcome, job = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 
@@ -21,7 +21,7 @@ if is_new and outcome ~= '' then
   call('HSET', schedule, 'tick', last, 'outcome', outcome)
   call('HINCRBY', schedule, string.match(outcome, '^%l+'), 1)
 end
--- Another replica may have recorded the tick as skipped, although this replica enqueued its job.
+-- Another replica may have recorded the tick as skipped. The job that this replica enqueued wins.
 if job ~= '' and call('HGET', schedule, 'tick') == last then call('HSET', schedule, 'job', job, 'outcome', outcome) end
 if spec ~= '' then
   call('HSET', schedule, 'spec', spec)

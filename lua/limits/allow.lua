@@ -1,18 +1,18 @@
 -- Decides calls of Allow, in order. A call takes all of its permits or none. Jobs come first: a
--- call takes no permits that are reserved for granted jobs, and at a contended meter none that
--- waiting jobs need.
+-- call never takes permits that are reserved for granted jobs. At a contended meter, a call also
+-- leaves the permits that waiting jobs need.
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] app: name of the calling program
 -- ARGV[2…] for each call:
 --   holder            holder of the call's leases on concurrency limits
 --   need_count        number of needs
 --   limit, key, cost  of each need; cost 0 takes nothing
--- Returns a list for each call. The first value is a throttle.Outcome as a number:
---   allowed             the list of take_all, see take.lua
---   denied, impossible  the list of reply, see needs.lua
---   no limit            {4, index of the need from 0, now_us, 1 if Redis lost the limit, 2 if it
---                       is for other apps, 0 if it was deleted}
---   stale calendar      {6, names of the limits whose calendars must be extended, now_us}
+-- Returns a list for each call. Its first value is a throttle.Outcome as a number:
+--   allowed             the list that take_all returns, see take.lua
+--   denied, impossible  the list that reply returns, see needs.lua
+--   no limit            {4, index of the need from 0, now_us, 1 if Redis lost the limit, 2 if the
+--                       limit is for other apps, 0 if the limit was deleted}
+--   stale calendar      {6, names of the limits whose calendars Go must extend, now_us}
 -- @include scope
 -- @inner
 -- @include take
@@ -21,8 +21,8 @@ local app = ARGV[1]
 local no_waiting = call('EXISTS', hg('jobs')) == 0 -- no job waits for permits
 local loaded = {} -- meter ID -> meter
 
--- Loads the permits that are reserved for granted jobs. At contended meters it adds the permits
--- that waiting jobs need, so that this call cannot take them.
+-- Loads into m.reserved the permits that are reserved for granted jobs. For a contended meter it
+-- adds the permits that waiting jobs need, so that a call cannot take them.
 local function reserve_demand(meters)
   load_reserved(meters)
   local ids = {}
@@ -39,7 +39,7 @@ local function allow(holder, first, last)
   if not meters then return refusal end
   if not no_waiting then reserve_demand(meters) end
   local bottleneck, at = find_bottleneck(meters)
-  if bottleneck.cost == 0 then at = bottleneck.ready_at(0) end -- cost 0 only reads
+  if bottleneck.cost == 0 then at = bottleneck.ready_at(0) end -- needs no free permit
   if at > now_us then return reply(DENIED, bottleneck, at) end
   return take_all(meters)
 end

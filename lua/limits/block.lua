@@ -1,9 +1,9 @@
--- Blocks a meter until a time, or unblocks it.
+-- Blocks a meter until a time, or unblocks the meter.
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] limit
 -- ARGV[2] key
 -- ARGV[3] end of the block, Unix microseconds; a time in the past unblocks the meter
--- ARGV[4] actor
+-- ARGV[4] actor, who is named in the changelog
 -- Returns 1, or 0 if the limit does not exist
 -- @include change
 -- @include blocked

@@ -1,4 +1,4 @@
--- Blocks meters from now on for a time. A meter that is already blocked for longer is not changed.
+-- Blocks meters for a duration from now on. A meter whose block ends later keeps that block.
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] duration, microseconds
 -- ARGV[2…] limit, key of each meter

@@ -1,12 +1,13 @@
 -- Does what redis-cell's CL.THROTTLE does: decides a call for a funnel whose rate and capacity are
--- arguments. If the rate differs from that of the last call, the state is converted.
+-- arguments. A state that a call with another rate stored is converted to the new rate.
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] key
 -- ARGV[2] capacity, max_burst + 1
 -- ARGV[3] count of permits per period
 -- ARGV[4] period in microseconds
--- ARGV[5] quantity to take; 0 takes nothing
--- Returns {outcome: 1 allowed, 2 denied, 3 impossible; now_us, ready_at_us, left, full_at_us}
+-- ARGV[5] number of permits to take; 0 takes nothing
+-- Returns {outcome: 1 allowed, 2 denied, 3 impossible; now_us, ready_at_us, left, full_at_us}.
+-- ready_at_us is the first time at which the quantity is free, before this call takes any
 -- @include gcra
 local key, capacity, n, period_us, quantity = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
 

@@ -1,28 +1,30 @@
--- Settles the actual cost of a call. If it is higher, the difference is charged, and later calls
--- wait for it. If it is lower, the difference is given back, except permits whose return could
--- exceed the limit's guarantee: permits that have become free with time, and permits that were
--- taken before the last change of the rate or more than an hour ago.
--- Safe to repeat: a repeat of the same call changes nothing.
+-- Settles the actual cost of a call. If the cost is higher than the permits taken, the script takes
+-- the difference, and later calls wait longer. If the cost is lower, the script gives back the
+-- difference, except permits whose return could exceed the limit's guarantee: permits that have
+-- become free with time, and permits taken before the last change of the rate or over an hour ago.
+-- On a concurrency limit, the holder of a lease then has as many permits as the cost, at least 1.
+-- A repeat of the same call changes nothing.
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] limit
 -- ARGV[2] key
 -- ARGV[3] time at which the permits were taken, Unix microseconds
 -- ARGV[4] number of permits that were taken
 -- ARGV[5] actual cost
--- ARGV[6] mark: where the meter counted the permits, 0 if unknown. For a funnel or token bucket its
---   TAT (see gcra.lua) after it took them, for a sliding window the number of the part of the
---   window, for other windows the time under which it stored them
--- ARGV[7] given: the field `given` of the state of a funnel or token bucket (see gcra.lua) at the
---   time at which the permits were taken
+-- ARGV[6] mark: where the meter counted the permits, 0 if unknown. For a funnel or token bucket the
+--   TAT (see gcra.lua) after the permits were taken; for a sliding window the number of the part of
+--   the window; for a fixed window or a sliding log the time under which the permits were stored
+-- ARGV[7] given: the field `given` of the state of a funnel or token bucket (see gcra.lua) when the
+--   permits were taken; 0 for other kinds
 -- ARGV[8] holder of the lease on a concurrency limit
 -- ARGV[9] caller: ID of a caller that makes one call at a time
 -- ARGV[10] number of the call; only repeats of the call have the same number
 -- Returns a list of
---   limit     name of the limit if its calendar must be extended first, or ''
+--   limit     name of the limit if Go must extend its calendar and call again, else ''
 --   now_us    Redis's clock, Unix microseconds
 --   found     1, or 0 if the limit does not exist
---   delay_us  time by which the charge delays the next permits of a funnel or token bucket, else 0
---   The list ends after found if that is 0, and after now_us if a calendar must be extended
+--   delay_us  time by which the charge delays the next permits of a funnel or token bucket; 0 for
+--             other kinds or without a charge
+--   The list ends after found = 0. It ends after now_us if a calendar must be extended
 -- @include gcra
 -- @include fixed_window
 -- @include leases
@@ -44,7 +46,7 @@ if call('SET', hg('admitted', caller), call_number, 'PX', int(GRACE_MS), 'GET') 
 local function give_back(k)
   local since_us = math.max(tonumber(call('HGET', hg('limit', name), 'since_us') or nil) or now_us, m.since_us or 0)
   if mark == 0 or since_us > at_us or at_us > now_us or now_us - at_us >= MEMORY_US or call('EXISTS', m.state) == 0 then return end
-  if kind == 'sliding_log' then -- the log has kept at most n of the call's permits
+  if kind == 'sliding_log' then -- the log has stored at most n of the call's permits
     if taken > m.n then k = m.n - cost end
     if k > 0 then call('LREM', m.state, int(-k), int(mark)) end
   elseif kind == 'sliding_window' then
@@ -67,10 +69,10 @@ local function give_back(k)
     if mark < start or last < start then return end
     call('SET', m.state, int(last) .. ' ' .. int(count > k and count - k or 0), 'KEEPTTL')
   else
-    -- What other calls have taken since (others_us) must stay taken. It is the growth of the TAT,
-    -- plus what was given back. The time at which they took it is not known. The worst case is that
-    -- they took all of it just now, or at begins_us, the start of a call that took permits in
-    -- advance.
+    -- The permits that other calls have taken since (others_us) must stay taken. others_us is the
+    -- growth of the TAT plus the permits given back. The script does not know when the other calls
+    -- took their permits. The worst case is just now, or begins_us, the later start of a call that
+    -- took permits in advance.
     local tat, fraction, rate, given, begins = string.match(call('GET', m.state), '^(%d+) (%d+) (%d+ %d+) ?(%d*) ?(%d*)$')
     tat, fraction, given = tonumber(tat), tonumber(fraction), tonumber(given) or 0
     if rate ~= m.rate or tat == MAX_INT or given < given_before then return end
@@ -87,7 +89,8 @@ local function give_back(k)
   end
 end
 
--- Takes k more permits. A sliding log gets an entry for each, but at most n more than are free.
+-- Takes k more permits, even if they are not free. A sliding log stores an entry for each permit,
+-- but at most n entries more than permits are free.
 local function charge(k)
   if kind ~= 'sliding_log' then return m.take(k) end
   local last = tonumber(call('LINDEX', m.state, -1) or nil) or 0

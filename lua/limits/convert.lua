@@ -1,8 +1,8 @@
--- Converts the states of meters to the new rate of their limit, with a new expiry.
+-- Converts the states of a limit's meters to the limit's new rate, and sets their new expiry.
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] limit
 -- ARGV[2…] keys
--- Returns the limit if its calendar must be extended first, or '', and now_us
+-- Returns two values: the limit if Go must extend its calendar and call again, else ''; and now_us
 -- @include meter
 local name = ARGV[1]
 

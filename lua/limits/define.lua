@@ -1,15 +1,15 @@
--- Defines a limit. If the config's definition is the same as the last time, nothing changes, even
--- if the limit was changed at run time since.
+-- Defines a limit. The script ignores a definition of the config that equals the config's previous
+-- one, so that a change at run time outlasts a restart.
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] limit
 -- ARGV[2] source of the definition: file (the config), again (the config, because Redis has lost
 --   the limit) or set (at run time)
 -- ARGV[3] the definition as one text
 -- ARGV[4] actor
--- ARGV[5] attempt: 1 when the call is sent for the first time, more in a repeat
--- ARGV[6…] field, value of the definition
+-- ARGV[5] attempt: 1 when the caller sends the call for the first time, 2 and more in a repeat
+-- ARGV[6…] name, value of each field of the definition
 -- Returns a list of
---   changed        0 unchanged, 1 changed, 2 the config's definition replaced one of `set`
+--   changed        0 unchanged, 1 changed, 2 the config replaced a definition set at run time
 --   rate_changed   1 if the states of the limit's meters must be converted to another rate, else 0
 --   had_overrides  1 if the config had overrides for the limit before, else 0
 -- @include meter
@@ -22,10 +22,10 @@ local old_text, old_file_text, paused, blocked_us, overrides, keys_file =
   unpack(call('HMGET', limit, 'text', 'file', 'paused', 'blocked_us', 'overrides', 'keys_file'))
 local old_summary = call('HGET', hg('summaries'), name)
 if old_text then
-  old_summary = store_summary(name) -- an operator may have edited the hash
-  if not load_meter(name, '') then old_text, old_file_text, old_summary = false, false, false end -- incomplete
+  old_summary = store_summary(name) -- an operator may have edited the limit's hash
+  if not load_meter(name, '') then old_text, old_file_text, old_summary = false, false, false end -- fields are missing
 end
--- What was set or deleted at run time since the loss stays so.
+-- A limit that was set or deleted at run time after the loss stays set or deleted.
 if source == 'again' and old_text then
   if not old_file_text then call('HSET', limit, 'file', text) end
   return { 0, 0, keys_file and 1 or 0 }
@@ -34,7 +34,7 @@ if source == 'again' and call('HEXISTS', hg('deleted'), name) == 1 then return {
 if source == 'again' then source = 'file' end
 if old_text and (text == old_text or source == 'file' and text == old_file_text) then
   if source == 'file' then call('HSET', limit, 'file', text) end
-  return { 0, attempt ~= '1' and 1 or 0, keys_file and 1 or 0 } -- a repeat finds the definition of its first attempt
+  return { 0, attempt ~= '1' and 1 or 0, keys_file and 1 or 0 } -- the first attempt may have stored it
 end
 local replaced = source == 'file' and old_text and old_text ~= old_file_text
 old_summary = old_summary or call('HGET', hg('deleted'), name)
@@ -53,7 +53,7 @@ call('HDEL', hg('deleted'), name)
 publish_change('limit', name)
 log_change(source == 'file' and 'defined' or 'set', name, actor, 'from', old_text or '', 'to', text)
 
--- Returns kind, n and period. Even with the same ones, the calendar of a fixed window may differ.
+-- Returns kind, n and period. Fixed windows that have these in common may differ in the calendar.
 local function rate(summary) return string.match(summary, '^%S+ %S+ %S+') end
 local rate_changed = overrides or old_summary and (rate(old_summary) ~= rate(summary) or string.find(summary, '^fixed_window'))
 return { replaced and 2 or 1, rate_changed and 1 or 0, keys_file and 1 or 0 }

@@ -1,6 +1,6 @@
--- Deletes a limit, and records that this was on purpose. Jobs that wait for it are archived when
--- they ask for permits again.
--- Safe to repeat: a repeat of the same call changes nothing, and returns the same.
+-- Deletes a limit, and records that someone deleted it on purpose. A job that waits for the limit
+-- is archived when the job asks for permits again.
+-- A repeat of the same call changes nothing, and returns what the first call returned.
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] limit
 -- ARGV[2] actor

@@ -1,8 +1,8 @@
 -- Extends a holder's leases on concurrency limits.
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] holder
--- ARGV[2…] limit, key of each meter
--- Returns 1, or 0 if one of the leases was lost
+-- ARGV[2…] limit, key of each meter; the script ignores limits of other kinds
+-- Returns 1, or 0 if the holder had lost one of the leases
 -- @include leases
 local holder = ARGV[1]
 

@@ -1,15 +1,15 @@
--- Records that the upstream accepted a call, or that it was overloaded. Accepted: the count of
--- consecutive rate limits of the call's keys becomes 0, and adapting keys speed up. Overloaded:
--- adapting keys slow down as after a rate limit, and no key is blocked.
+-- Records that the upstream accepted a call, or that the upstream was overloaded. An accepted call
+-- sets its keys' counts of consecutive 429s to 0, and adapting keys speed up. An overload slows
+-- adapting keys down as a 429 does, but blocks no key.
 -- KEYS[1] key prefix of the scope, hg:{scope}:
--- ARGV[1] time at which the call was allowed, Unix microseconds
--- ARGV[2] latency of the upstream, microseconds; -1 if it was overloaded
+-- ARGV[1] time at which the limiter allowed the call, Unix microseconds
+-- ARGV[2] latency of the upstream, microseconds; -1 if the upstream was overloaded
 -- ARGV[3…] limit, key of each meter
--- Returns the number of meters for which something was recorded
+-- Returns the number of meters whose records this call wrote
 -- @include adapt
 local at_us, latency_us = tonumber(ARGV[1]), tonumber(ARGV[2])
 
--- A call that was allowed before the last rate limit does not reset the count of rate limits.
+-- Records an accepted call. A call that was allowed before the last 429 does not reset the count.
 local function accepted(name, key)
   drop_ended(name)
   local r = read_record(name, key)
@@ -28,7 +28,7 @@ local function accepted(name, key)
   return 1
 end
 
--- If the call was allowed before the last rate limit, it does not slow the key down again.
+-- Slows an adapting key down. A call that was allowed before the last 429 has no effect.
 local function overloaded(name, key)
   drop_ended(name)
   local min_share, target_latency_us = adaptive_settings(name)

@@ -1,12 +1,14 @@
--- Applies the config's overrides for a limit. If their text is the same as the last time, nothing
--- changes, even if keys were set at run time since. Otherwise the overrides that differ from the
--- old text are set. Those that only the old text had are removed, unless they were set at run time.
+-- Applies the config's overrides for a limit. If their text equals the previous text, nothing
+-- changes, so that overrides set at run time outlast a restart. If the texts differ, new and
+-- changed overrides are set. The script removes overrides that only the previous text had, except
+-- for keys whose present override was set at run time.
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] limit
--- ARGV[2] kind of limit for which the overrides are; they change no limit of another kind
+-- ARGV[2] kind of limit for which the overrides are; they have no effect on a limit of another kind
 -- ARGV[3] text with a line for each override: key, tab, override
--- ARGV[4…] for each override: key, permits per period or 0, period in microseconds, capacity or 0
--- Returns 1, or 0 if nothing had to change
+-- ARGV[4…] for each override: key, permits per period, period in microseconds, capacity. 0
+--   permits or 0 capacity stand for the limit's own value
+-- Returns 1, or 0 if the text equals the previous text or the limit does not exist
 -- @include record
 local name, kind, text = ARGV[1], ARGV[2], ARGV[3]
 local limit = hg('limit', name)

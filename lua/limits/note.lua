@@ -1,4 +1,4 @@
--- Adds an entry to the changelog that does not concern a limit.
+-- Adds an entry to the changelog about a change that concerns no limit.
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] what was done
 -- ARGV[2] actor

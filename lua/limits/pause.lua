@@ -1,4 +1,4 @@
--- Pauses a limit, or resumes it.
+-- Pauses a limit, or resumes the limit.
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] limit
 -- ARGV[2] 1 pauses, 0 resumes

@@ -1,4 +1,5 @@
--- Deletes the state of a meter, unblocks it, and deletes the feedback about its key.
+-- Deletes the state of a meter, unblocks the meter, and deletes the feedback about its key. An
+-- override of the key stays.
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] limit
 -- ARGV[2] key

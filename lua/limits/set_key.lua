@@ -1,13 +1,13 @@
--- Sets the override of a key, or removes it.
+-- Sets or removes the override of a key.
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] limit
 -- ARGV[2] key
 -- ARGV[3] actor
 -- ARGV[4] the override as text; '' removes the override, and no other arguments follow
--- ARGV[5] kind of limit that the override is for; it has no effect while the limit is of another kind
+-- ARGV[5] kind of limit for which the override is; on a limit of another kind it has no effect
 -- ARGV[6] permits per period, or 0 for the limit's rate
--- ARGV[7] period in microseconds
--- ARGV[8] capacity, or 0 for the limit's
+-- ARGV[7] period in microseconds; ignored if ARGV[6] is 0
+-- ARGV[8] capacity, or 0 for the limit's capacity
 -- Returns 1, or 0 if the limit does not exist
 -- @include record
 local name, key, actor, text, kind = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]

@@ -1,8 +1,8 @@
 -- Records that a process is alive, or removes the process when it stops.
 -- KEYS[1] key prefix of the scope, hg:{scope}:
--- ARGV[1] process
--- ARGV[2] its description as JSON; '' when it stops
--- ARGV[3] time for which the record is kept, microseconds
+-- ARGV[1] ID of the process
+-- ARGV[2] description of the process as JSON; '' when the process stops
+-- ARGV[3] time for which Redis keeps the record after this call, microseconds
 -- Returns 1
 -- @include scope
 local process, text, keep_us = ARGV[1], ARGV[2], tonumber(ARGV[3])

@@ -1,20 +1,21 @@
 -- @include scope
 
--- The states of URLs that have or had a job. Only these URLs count for max_pages and
--- max_host_pages. In any other state the URL is not fetched, for the reason that the state names.
--- A later job may still take such a URL, except in the state disallowed.
+-- The states of URLs that have or had a job. Only URLs in these states count for max_pages and
+-- max_host_pages. Any other state names the reason for which no job has fetched the URL. A later
+-- job can still take a URL in such a state, but never a disallowed URL.
 local PAGES = { waiting = true, fetched = true, redirected = true, missing = true, failed = true }
 
 -- Reports whether no further job may take a URL in this state.
 local function is_final(state) return state == 'disallowed' or PAGES[state] and state ~= 'waiting' and state ~= 'failed' end
 
--- Returns a record of crawl_seen: the URL's state, the page that linked the URL, and the job that
--- owns the URL. Returns nil if the URL is unknown.
+-- Returns the record of a URL in crawl_seen: the URL's state, the page that linked the URL or ''
+-- for a seed, and the job that took the URL or '' for none. Returns nil for a URL without a record.
 local function read_record(seen, url)
   return string.match(call('HGET', seen, url) or '', '^([^\n]+)\n([^\n]*)\n(.*)$')
 end
 
--- Writes a record, and moves the URL from the count of one state to that of another.
+-- Writes the record of a URL, and counts the URL in its new state instead of in old_state. A nil
+-- old_state means that the URL had no record.
 local function write_record(about, seen, hosts, host, url, old_state, state, from, job)
   call('HSET', seen, url, state .. '\n' .. from .. '\n' .. job)
   if old_state == state then return end

@@ -26,20 +26,22 @@ const (
 // concurrent use, and its fields must not change after its first task. It must run on a
 // scheduler.Server, which can put jobs back, and the server's ErrorHandler must call Failed.
 //
-// A run of a job makes at most one request, so one permit for its URL's host is enough. If the
-// origin's robots.txt is not known, the run requests robots.txt, and the job is put back. Links and
-// redirects become further jobs, which run under the permits of their own hosts. The task's result
-// is a CrawlResult. The job ends as follows:
+// A run of a job makes at most one request, so one permit for its URL's host is enough. If Redis
+// does not have the origin's robots.txt, the run requests this file, and the job is put back. Links
+// and redirects become further jobs, which run under the permits of their own hosts. The task's
+// result is a CrawlResult. The job ends as follows:
 //
 //   - The page was fetched, redirects, does not exist (a 4xx), or is disallowed by robots.txt:
 //     done.
 //   - No complete response in time, a status such as 503 that may change, or no space on disk:
 //     retried.
 //   - No robots.txt because of a 5xx, a 429 or no response: put back without spending an attempt,
-//     for 30 s to an hour each time, or as long as a Retry-After says; archived after 12 hours.
+//     for 30 s to an hour each time, or until the time of a Retry-After. After 12 hours of failures
+//     the job is archived.
 //   - A malformed payload, a sitemap without entries, or an address that is not allowed: archived.
 //
-// After a success a crawl fetches the URL again only if the worker died before it recorded that.
+// A crawl fetches a URL again after a success only if the worker died before it recorded the
+// success.
 type CrawlHandler struct {
 	// HTTP makes the calls. Its secrets and its SaveDir are not used.
 	HTTP *HTTPHandler
@@ -88,10 +90,10 @@ type CrawlResult struct {
 	Status    int    `json:"status,omitempty"`    // 0 if the page was not requested
 	Type      string `json:"type,omitempty"`      // Content-Type
 	Length    int    `json:"length,omitempty"`    // number of bytes that were read
-	Truncated bool   `json:"truncated,omitempty"` // the page is longer than MaxPage
+	Truncated bool   `json:"truncated,omitempty"` // the page is longer than CrawlHandler.MaxPage; Length is MaxPage
 	Links     int    `json:"links,omitempty"`     // number of URLs that the page leads to
 	New       int    `json:"new,omitempty"`       // number of jobs that this job enqueued
-	Omitted   int    `json:"omitted,omitempty"`   // number of links beyond a maximum
+	Omitted   int    `json:"omitted,omitempty"`   // number of links that were left out because of a maximum
 	Saved     string `json:"saved,omitempty"`     // file with the body, below the handler's SaveDir
 }
 
@@ -100,8 +102,8 @@ type crawlJob struct {
 	*CrawlHandler
 	frontier *frontier.Frontier
 
-	page   CrawlFetch     // with a canonical URL
-	crawl  frontier.Crawl // set by claim
+	page   CrawlFetch     // the payload with its URL in canonical form
+	crawl  frontier.Crawl // the job's own crawl; claim replaces it with the current crawl of that name
 	hosts  []string       // hosts that the crawl may visit
 	result CrawlResult
 }
@@ -128,7 +130,7 @@ func (h *CrawlHandler) Check(task *asynq.Task) error {
 	return presentable(h.HTTP.checkAddress(page.URL))
 }
 
-// job parses a task.
+// job returns a run for a task, or an error if the payload is malformed.
 func (h *CrawlHandler) job(task *asynq.Task) (*crawlJob, error) {
 	page, err := parse[CrawlFetch](task.Payload())
 	if err != nil {
@@ -189,7 +191,8 @@ func (j *crawlJob) run(ctx context.Context) error {
 	return j.fetch(ctx, file)
 }
 
-// claim claims the URL, and sets j.crawl.
+// claim claims the job's URL, and sets j.crawl to the current crawl. The result is one of
+// frontier's, such as frontier.Take.
 func (j *crawlJob) claim(ctx context.Context) (result string, err error) {
 	id, _ := asynq.GetTaskID(ctx)
 	queue, _ := asynq.GetQueueName(ctx)
@@ -205,8 +208,8 @@ func (j *crawlJob) get(ctx context.Context, url string) (*openResponse, error) {
 	return j.HTTP.exchange(ctx, HTTPRequest{URL: url, Headers: headers})
 }
 
-// enqueue enqueues another job of the crawl in this job's queue, with this job's MaxRetry. If that
-// job exists already, enqueue does nothing.
+// enqueue enqueues another job of the crawl in this job's queue, with this job's MaxRetry. If the
+// other job exists already, enqueue does nothing and returns nil.
 func (j *crawlJob) enqueue(ctx context.Context, page CrawlFetch, opts ...asynq.Option) error {
 	task, err := NewCrawlFetch(page)
 	if err != nil {

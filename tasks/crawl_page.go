@@ -62,9 +62,10 @@ func (j *crawlJob) fetch(ctx context.Context, file *robots.File) error {
 	return j.finish(ctx, file, frontier.Missing, nil, 0)
 }
 
-// target returns the page that a redirect leads to, with the depth of the redirected page. If an
-// index listed a sitemap that redirects, the target is a sitemap. If robots.txt listed the
-// sitemap, the target can be any page. The error says why the redirect cannot be followed.
+// target returns the page that a redirect leads to, with the depth of the redirected page. If the
+// redirected page is a sitemap that a sitemap index listed, the target is a sitemap. If robots.txt
+// listed the sitemap, the target can be any page. The error says why the job cannot follow the
+// redirect.
 func (j *crawlJob) target(resp *openResponse) (CrawlFetch, error) {
 	next, err := links.Canonical(resp.Request.URL.String(), resp.Header.Get("Location"))
 	switch {
@@ -77,8 +78,8 @@ func (j *crawlJob) target(resp *openResponse) (CrawlFetch, error) {
 }
 
 // sitemaps returns the sitemaps that robots.txt names, if their hosts are among the crawl's hosts.
-// They are treated as links of every page of the origin. The entries of a sitemap have the
-// sitemap's Depth.
+// A crawl treats these sitemaps as links of every page of the origin. The entries of a sitemap have
+// the sitemap's Depth.
 func (j *crawlJob) sitemaps(file *robots.File) (to []CrawlFetch) {
 	for _, text := range file.Sitemaps {
 		// The URLs should be absolute, but many are not.
@@ -91,8 +92,8 @@ func (j *crawlJob) sitemaps(file *robots.File) (to []CrawlFetch) {
 	return to
 }
 
-// childDepth returns the Depth of the page's links: one less than the page's Depth, but the same
-// for the entries of a sitemap.
+// childDepth returns the Depth of the page's links, which is one less than the page's Depth. The
+// entries of a sitemap have the same Depth as the sitemap.
 func (j *crawlJob) childDepth() int {
 	if j.page.Sitemap {
 		return j.page.Depth
@@ -100,8 +101,9 @@ func (j *crawlJob) childDepth() int {
 	return j.page.Depth - 1
 }
 
-// read reads up to MaxPage bytes of the body, finds its links, and saves the body unless the page
-// is noindex. unread is the number of links beyond the maximum of a page.
+// read reads up to MaxPage bytes of the body and finds its links. If the handler has a SaveDir and
+// the page is not noindex, read also saves the body. unread is the number of links that are left
+// out because the page has too many.
 func (j *crawlJob) read(ctx context.Context, resp *openResponse) (to []CrawlFetch, unread int, err error) {
 	size := cmp.Or(max(0, j.MaxPage), DefaultMaxPage)
 	body, err := io.ReadAll(io.LimitReader(resp, size+1)) // one byte more shows that the page is longer
@@ -142,9 +144,10 @@ func (j *crawlJob) read(ctx context.Context, resp *openResponse) (to []CrawlFetc
 // comments can come before it.
 var sitemapStart = regexp.MustCompile("<(?:urlset|sitemapindex)")
 
-// entries returns the URLs of a sitemap. It returns an error only if it cannot read any entry.
-// unread is at least the number of entries that are left out. Each index counts as one of the
-// page's Hops, so that indexes of indexes come to an end.
+// entries returns the URLs of a sitemap. It returns an error only if it finds no entry at all.
+// unread is 0 if no entry is left out, or else at least 1: the number of entries beyond the maximum
+// is unknown. Each sitemap index counts as one of a page's Hops, so that indexes of indexes come to
+// an end.
 func (j *crawlJob) entries(body []byte) (to []CrawlFetch, unread int, err error) {
 	found, err := links.ReadSitemap(j.page.URL, bytes.NewReader(body))
 	switch {
@@ -175,7 +178,8 @@ func (j *crawlJob) entries(body []byte) (to []CrawlFetch, unread int, err error)
 const foundBatch = 500
 
 // finish enqueues the page's links, and then records the page's state. If a newer crawl of that
-// name has started, finish stops without an error. unread is the number of links that to lacks.
+// name has started, finish stops and returns nil. unread is the number of the page's links that are
+// not in to.
 func (j *crawlJob) finish(ctx context.Context, file *robots.File, state frontier.State, to []CrawlFetch, unread int) error {
 	j.result.Outcome = state
 	for batch := range slices.Chunk(to, foundBatch) {
@@ -205,9 +209,9 @@ func (j *crawlJob) finish(ctx context.Context, file *robots.File, state frontier
 	return j.frontier.Done(ctx, j.crawl, j.page.URL, state, unread)
 }
 
-// state returns the state of a URL that the page leads to: Waiting, or the reason for leaving it
-// out. file is the robots.txt of the page's origin. A URL of another origin is checked by the URL's
-// own job.
+// state returns the state of a URL that the page leads to: Waiting if the URL needs a job, or else
+// the reason for leaving it out. file is the robots.txt of the page's origin. For a URL of another
+// origin, the URL's own job checks robots.txt.
 func (j *crawlJob) state(file *robots.File, to CrawlFetch) frontier.State {
 	matches := func(pattern *regexp.Regexp) bool { return pattern.MatchString(to.URL) }
 	included := len(j.Include) == 0 || slices.ContainsFunc(j.Include, matches)

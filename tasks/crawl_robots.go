@@ -23,15 +23,15 @@ import (
 
 const (
 	robotsMinHold = 30 * time.Second // the pause after the first failed request for a robots.txt
-	robotsMaxHold = time.Hour        // the longest such pause
-	robotsMaxWait = 12 * time.Hour   // the time for which pages wait while such requests fail
+	robotsMaxHold = time.Hour        // the longest pause after a failed request for a robots.txt
+	robotsMaxWait = 12 * time.Hour   // the time after which jobs are archived if all requests for their robots.txt fail
 	maxPutBack    = time.Second      // the longest pause of a job that waits for another job's request
 )
 
-// robotsFile returns the robots.txt of the page's origin. If the file is not known, the job uses
-// its permit to request the file. If the file then allows the page, the error puts the job back, so
-// that it gets another permit for the page. Meanwhile the origin's other jobs are put back for at
-// most a second each time, and each such run costs a permit.
+// robotsFile returns the robots.txt of the page's origin. If Redis does not have the file, the job
+// uses its permit to request the file. If the requested file allows the page, the error puts the
+// job back, so that the job gets another permit for the page. During the request, each other job of
+// the origin that runs is put back for at most a second, and loses the permit of that run.
 func (j *crawlJob) robotsFile(ctx context.Context) (*robots.File, error) {
 	of := origin(j.page.URL)
 	known, err := j.frontier.Robots(ctx, of)
@@ -52,14 +52,15 @@ func (j *crawlJob) robotsFile(ctx context.Context) (*robots.File, error) {
 		if !file.Allowed(j.page.URL) {
 			return file, nil
 		}
-		err = j.pace(ctx, file) // starts the Crawl-delay
+		err = j.pace(ctx, file) // the request for robots.txt starts the Crawl-delay
 	}
 	return nil, cmp.Or(err, putBack(0, "the permit was for robots.txt of "+of))
 }
 
-// fetchRobots makes one request for an origin's robots.txt, and stores the result. After a redirect
-// the next job requests the URL of the redirect. A 4xx, and a redirect that leads nowhere, mean
-// that there is no file (RFC 9309, 2.3.1). A 5xx, a 429 and no complete response are failures.
+// fetchRobots makes one request for an origin's robots.txt, and stores the result in Redis. After a
+// redirect, the next run of a job requests the URL of the redirect. A 4xx other than 429 means that
+// there is no file (RFC 9309, 2.3.1). An invalid redirect and one redirect too many mean the same.
+// A 5xx, a 429 and an incomplete response are failures.
 func (j *crawlJob) fetchRobots(ctx context.Context, of string, known frontier.Robots) (frontier.Robots, error) {
 	limited, cancel := withTimeout(ctx, DefaultTimeout)
 	defer cancel()
@@ -88,10 +89,10 @@ func (j *crawlJob) fetchRobots(ctx context.Context, of string, known frontier.Ro
 	return fetched, j.frontier.StoreRobots(ctx, of, fetched, 0)
 }
 
-// failRobots handles a failed request for a robots.txt. For 30 s no job makes another request. This
-// pause about doubles with each further failure, up to an hour. If the origin names a later time,
-// the pause lasts until then, for at most a day. A canceled job and an address that is not allowed
-// are no failures of the origin.
+// failRobots handles a failed request for a robots.txt. After the first failure, no job requests
+// the file for 30 s. Each further failure about doubles this pause, up to an hour. If the origin
+// names a later time, the pause lasts until that time, for at most a day. If the job was canceled,
+// or the address is not allowed, failRobots stores nothing and returns why.
 func (j *crawlJob) failRobots(ctx context.Context, of string, known frontier.Robots, why error) (frontier.Robots, error) {
 	if errors.Is(ctx.Err(), context.Canceled) || errors.Is(why, asynq.SkipRetry) {
 		return known, why
@@ -107,9 +108,9 @@ func (j *crawlJob) failRobots(ctx context.Context, of string, known frontier.Rob
 	return failed, cmp.Or(err, await(failed, wait, why))
 }
 
-// await returns the error that puts a page's job back until the next request for robots.txt. The
-// wait can be hours and spends no attempt. RFC 9309 forbids to fetch the page meanwhile (2.3.1.4).
-// After robotsMaxWait the error archives the job.
+// await returns the error that puts a page's job back for wait, until a job may request robots.txt
+// again. The job spends no attempt. RFC 9309 forbids to fetch the page before (2.3.1.4). If the
+// requests have failed for robotsMaxWait, the error archives the job.
 func await(failed frontier.Robots, wait time.Duration, why error) error {
 	since := time.UnixMilli(failed.FailingSince)
 	why = fmt.Errorf("since %s robots.txt is not available, so the page is not fetched: %w", since.UTC().Format(time.RFC3339), why)
@@ -120,8 +121,9 @@ func await(failed frontier.Robots, wait time.Duration, why error) error {
 }
 
 // pace enforces the Crawl-delay of the page's host across all workers. If the last delay is not
-// over, the error puts the job back until the delay ends. Otherwise a new delay begins. In both
-// cases the job's limits whose key is the host are blocked until the end, so that other jobs wait.
+// over, the error puts the job back until the delay ends. If no delay runs, pace starts one and
+// returns nil. In both cases pace blocks the job's limits whose key is the host until the delay
+// ends, so that other jobs wait.
 func (j *crawlJob) pace(ctx context.Context, file *robots.File) error {
 	delay, host := file.CrawlDelay, canonical.HostOf(j.page.URL)
 	if delay == 0 {
@@ -137,7 +139,8 @@ func (j *crawlJob) pace(ctx context.Context, file *robots.File) error {
 	return putBack(wait, fmt.Sprintf("robots.txt of %s asks for a Crawl-delay of %s", origin(j.page.URL), duration.Text(delay)))
 }
 
-// blockHost blocks the job's limits whose key is the host.
+// blockHost blocks the host's key for the duration d in each limit that the job needs with this
+// key.
 func blockHost(ctx context.Context, host string, d time.Duration) error {
 	rule, _ := scheduler.GetRule(ctx)
 	needs := slices.DeleteFunc(slices.Clone(rule.Needs), func(n throttle.Need) bool { return n.Key != host })
@@ -148,7 +151,7 @@ func blockHost(ctx context.Context, host string, d time.Duration) error {
 	return limiter.Internals().BlockFor(ctx, d, needs...)
 }
 
-// putBack returns the error that puts the job back without a failure.
+// putBack returns the error that puts the job back for wait. The run does not count as a failure.
 func putBack(wait time.Duration, why string) error {
 	return fmt.Errorf("%s: %w", why, scheduler.RetryAfter(wait))
 }

@@ -17,13 +17,15 @@ import (
 	"github.com/headgate/headgate/tasks/internal/links"
 )
 
-// TypeCrawlFetch names the task that fetches one page of a crawl and continues from there.
+// TypeCrawlFetch names the task that fetches one page of a crawl and enqueues jobs for the page's
+// links.
 const TypeCrawlFetch = "crawl:fetch"
 
 // MaxDepth is the maximum of CrawlFetch.Depth.
 const MaxDepth = 1000
 
-// maxStart is the maximum of CrawlFetch.Start: Redis's scripts cannot hold all larger integers.
+// maxStart is the maximum of CrawlFetch.Start: scripts in Redis cannot represent every larger
+// integer exactly.
 const maxStart = 1 << 53
 
 // The special values of CrawlFetch.Allow.
@@ -41,12 +43,12 @@ type CrawlFetch struct {
 	Crawl string `json:"crawl" want:"a name such as \"docs\""`
 	// URL is an absolute http or https URL without user, password and secrets.
 	URL string `json:"url" want:"a text such as \"https://example.com/\""`
-	// Depth is how many links away from URL the crawl may go, up to MaxDepth. Redirects do not
-	// count. The URLs of a sitemap count as links of the page that led to the sitemap.
+	// Depth is the maximum number of links between URL and a page that the crawl fetches, from 0 to
+	// MaxDepth. Redirects do not count as links. The URLs of a sitemap count as links of the page
+	// that led to the sitemap.
 	Depth int `json:"depth,omitempty" want:"a number of links such as 3"`
 	// Allow lists the hosts that the crawl may visit in addition to URL itself: SameHost, SameSite,
-	// "example.com" for one host, "*.example.com" for its subdomains. The zero value means
-	// SameHost.
+	// "example.com" for one host, "*.example.com" for its subdomains. An empty list means SameHost.
 	Allow []string `json:"allow,omitempty" want:"a list such as [\"same-host\", \"*.example.com\"]"`
 	// Start is the time in µs since 1970 at which a user enqueued the job. Give the same Start to
 	// all jobs that you enqueue together. While the crawl runs, a job with a later Start joins the
@@ -61,8 +63,9 @@ type CrawlFetch struct {
 	Hops int `json:"hops,omitempty" want:"a number of redirects"`
 }
 
-// NewCrawlFetch returns a task that fetches the page. If the page has a Start, the task's ID is
-// CrawlFetch.ID, so asynq rejects a second job with ErrTaskIDConflict. The error is Validate's.
+// NewCrawlFetch returns a task that fetches the page. If Start is not 0, the task's ID is
+// CrawlFetch.ID, so asynq rejects a second job for the page with ErrTaskIDConflict. NewCrawlFetch
+// returns the error of Validate.
 func NewCrawlFetch(c CrawlFetch, opts ...asynq.Option) (*asynq.Task, error) {
 	if c.Start != 0 {
 		opts = append([]asynq.Option{asynq.TaskID(c.ID())}, opts...)
@@ -85,7 +88,7 @@ func (c *CrawlFetch) UnmarshalJSON(payload []byte) error {
 	return strictjson.Decode("payload", payload, c)
 }
 
-// Names of crawls are parts of Redis keys, of IDs and of file names.
+// crawlName matches the name of a crawl, which is part of Redis keys, task IDs and file names.
 var (
 	crawlName   = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,100}$`)
 	hostPattern = regexp.MustCompile(`^(\*\.)?[a-z0-9_-]+(\.[a-z0-9_-]+)*$`)
@@ -121,8 +124,9 @@ func (c CrawlFetch) Validate() error {
 	return nil
 }
 
-// ValidateAllow checks an entry of CrawlFetch.Allow: SameHost, SameSite, a host's name in any
-// case, or an IP address.
+// ValidateAllow returns an error if an entry of CrawlFetch.Allow is invalid. Valid are SameHost,
+// SameSite, a host's name in upper or lower case, with or without "*." before it, and an IP
+// address.
 func ValidateAllow(host string) error {
 	if host != SameHost && host != SameSite && !hostPattern.MatchString(strings.ToLower(host)) && net.ParseIP(host) == nil {
 		return fmt.Errorf("%q: want %s, %s, a host such as example.com, or *.example.com for its subdomains", host, SameHost, SameSite)
@@ -131,7 +135,8 @@ func ValidateAllow(host string) error {
 }
 
 // Hosts returns the hosts of Allow with SameHost and SameSite resolved: sorted, in lower case, and
-// without duplicates. SameSite of an IP address or of a public suffix is the host itself.
+// without duplicates. If the host of URL is an IP address or a public suffix, SameSite means that
+// host alone.
 func (c CrawlFetch) Hosts() []string {
 	allow := c.Allow
 	if len(allow) == 0 {

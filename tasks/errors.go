@@ -15,13 +15,14 @@ import (
 	"github.com/headgate/headgate/internal/redact"
 )
 
-// The classes of errors that config files can name, in addition to "exit:3" for one exit code.
-// Class can also return a class such as "2xx", if another status was expected.
+// The classes of errors that config files can name. A config file can also name one exit code, as
+// in "exit:3". If a call expects statuses other than 2xx, Class can return "2xx", which has no
+// constant.
 const (
 	ClassExit    = "exit"    // a command that exited with a code other than 0
 	ClassKilled  = "killed"  // a command that a signal or its timeout ended
 	ClassNetwork = "network" // no complete response in time
-	Class3xx     = "3xx"     // an unexpected status; Class4xx and Class5xx as well
+	Class3xx     = "3xx"     // an unexpected status from 300 to 399; Class4xx and Class5xx likewise
 	Class4xx     = "4xx"
 	Class5xx     = "5xx"
 )
@@ -48,7 +49,7 @@ func Class(err error) string {
 type CommandError struct {
 	Command string // the name in ExecHandler.Commands
 	Code    int    // the exit code, or -1 if the command was killed
-	Reason  string // such as "exit code 3", "signal: killed", or a timeout
+	Reason  string // "exit code 3", "signal: killed", "no end within 1m", or another cause
 	Stderr  string // the end of the command's error output, up to 1,000 bytes
 }
 
@@ -65,7 +66,7 @@ func (e *CommandError) Error() string {
 // the call. The job is retried.
 type NetworkError struct {
 	URL    string // with references instead of secrets
-	Status int    // of a response whose body is incomplete, or 0 without a response
+	Status int    // status of a response with an incomplete body; 0 if there was no response
 	Err    error  // the cause, without secrets; it wraps context.DeadlineExceeded after a timeout
 }
 
@@ -83,8 +84,8 @@ func (e *NetworkError) Unwrap() error { return e.Err }
 // maxErrorText is the maximum length in bytes of an error, because asynq writes it to Redis.
 const maxErrorText = 2000
 
-// presentable returns the error with a text that asynq can store: short, UTF-8, and without the
-// secrets of URLs.
+// presentable returns err, or an error that wraps err and has a text that asynq can store. This
+// text is short, is UTF-8, and has no secrets in the queries of URLs. For nil it returns nil.
 func presentable(err error) error {
 	if err == nil {
 		return nil
@@ -99,8 +100,8 @@ func presentable(err error) error {
 	return &hiddenError{strings.ToValidUTF8(text, "\uFFFD"), err}
 }
 
-// hiddenError shows text instead of the text of err. text has no secrets, and leaves out the joined
-// errors that only tell the server the job's next state.
+// hiddenError shows text instead of the text of err. text has no secrets. It also leaves out joined
+// errors such as scheduler.RetryAfter, which only tell the server what to do with the job.
 type hiddenError struct {
 	text string
 	err  error
@@ -108,12 +109,13 @@ type hiddenError struct {
 
 func (e *hiddenError) Error() string { return e.text }
 
-// Unwrap returns the original error. Its text may have secrets, so it is not for logs.
+// Unwrap returns the original error. The text of the original error may have secrets: do not log
+// it.
 func (e *hiddenError) Unwrap() error { return e.err }
 
 // ErrNotCalled is wrapped by the error of an attempt that made no call: for example because of a
 // malformed payload, a missing secret or a refused connection. The upstream cannot have counted
-// such an attempt. If a connection was made, the request counts as sent.
+// such an attempt. Once a connection was made, the request counts as sent.
 var ErrNotCalled = errors.New("no call was made")
 
 // notCalled wraps an error. errors.Is(err, ErrNotCalled) is true for it.
@@ -135,22 +137,23 @@ func malformed(err error) error {
 type StatusError struct {
 	Status int
 	Expect []int // the expected statuses; empty means any 2xx
-	// RetryAfter is the wait that the upstream asked for, by Retry-After or an exhausted quota: at
-	// most a year, or 0.
+	// RetryAfter is the wait that the upstream asked for by Retry-After or an exhausted quota, at
+	// most a year. 0 means that the upstream asked for no wait.
 	RetryAfter time.Duration
-	// Until is the time from which the upstream accepts calls again, or zero: see ReadUpstream.
+	// Until is the time from which the upstream accepts calls again, or the zero Time if the
+	// response names none: see ReadUpstream.
 	Until time.Time
 	URL   string // without secrets
-	// Redirect says where a redirect leads, and why it was not followed. Nil means no such
-	// redirect.
+	// Redirect says where a redirect leads, and why the handler does not follow it. Nil means that
+	// the response is no redirect, or that the handler follows the redirect.
 	Redirect error
 
 	permanent bool // the same call would get the same response
 }
 
-// newStatusError describes a response that has just arrived, whether or not its status is expected.
-// A 4xx is permanent, except 408, 425, 429, a 4xx with a Retry-After, and a 403 with an exhausted
-// quota. GitHub sends such a 403 instead of a 429.
+// newStatusError returns a StatusError for a response that has just arrived, even if its status is
+// expected. A 4xx is permanent, except 408, 425, 429, a 4xx with a Retry-After, and a 403 with an
+// exhausted quota. GitHub sends such a 403 instead of a 429.
 func newStatusError(resp *http.Response, url string) *StatusError {
 	now := time.Now()
 	e := &StatusError{Status: resp.StatusCode, URL: url}
@@ -192,8 +195,8 @@ func statusText(status int) string {
 }
 
 // unexpected returns nil if expect contains the status, or if expect is empty and the status is a
-// 2xx. Otherwise it returns an error. The error archives the job if the status is permanent or a
-// redirect was not followed.
+// 2xx. For any other status it returns an error. If the status is permanent or the handler does not
+// follow a redirect, the error archives the job.
 func (e *StatusError) unexpected(expect []int) error {
 	if slices.Contains(expect, e.Status) || len(expect) == 0 && e.Status/100 == 2 {
 		return nil

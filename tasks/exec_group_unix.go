@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// setGroup starts the command in a process group of its own, so that the whole group can be killed,
-// and a Ctrl-C at the worker's terminal does not reach it.
+// setGroup starts the command in a process group of its own, so that killGroup can kill the whole
+// group. A Ctrl-C at the worker's terminal does not reach the command.
 func setGroup(cmd *exec.Cmd) {
 	own := attributes
 	cmd.SysProcAttr = &own
@@ -16,7 +16,8 @@ func setGroup(cmd *exec.Cmd) {
 
 var attributes = syscall.SysProcAttr{Setpgid: true}
 
-// killGroup kills the group of a command that was started. An empty group is no error.
+// killGroup kills the process group of a started command. If the group has no process, killGroup
+// returns nil.
 func killGroup(cmd *exec.Cmd) error {
 	if err := syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL); err != syscall.ESRCH {
 		return err

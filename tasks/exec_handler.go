@@ -23,7 +23,7 @@ import (
 )
 
 // PrefixExec begins the type of a task that runs a command: exec:resize runs the command resize.
-// The payload is a JSON object or empty. Only Command.Args reads it.
+// The task's payload is a JSON object or empty. Only Command.Args uses its fields.
 const PrefixExec = "exec:"
 
 // The defaults of Command, and the maximum of CommandError.Stderr in bytes.
@@ -38,23 +38,24 @@ type Command struct {
 	// Args returns the program and its arguments for a task. They are not passed to a shell. An
 	// error archives the job. Args must be safe for concurrent use.
 	Args func(ctx context.Context, task *asynq.Task) ([]string, error)
-	// Timeout is how long it may run. Then it is killed with all that it started. The zero value
-	// means tasks.DefaultCommandTimeout.
+	// Timeout is how long the command may run. After this time the worker kills the command and all
+	// that it started. The zero value means tasks.DefaultCommandTimeout.
 	Timeout time.Duration `yaml:"timeout"`
 	// Env is the environment, as NAME=value, in addition to the worker's PATH, HOME, LANG and
 	// TMPDIR. A value can be a secret, ${env:NAME} or ${file:/path}, which is hidden if the command
 	// prints it. A reference within other text is not replaced.
 	Env []string
-	// Dir is the folder that it runs in. The zero value means the worker's.
+	// Dir is the folder that the command runs in. The zero value means the worker's folder.
 	Dir string `yaml:"dir"`
-	// MaxOutput is the maximum size of its standard output in bytes. A command that prints more is
-	// killed. Of its standard error only the end is kept. The zero value means
+	// MaxOutput is the maximum size of the command's standard output in bytes. A command that
+	// prints more is killed. Of the standard error only the end is kept. The zero value means
 	// tasks.DefaultMaxOutput.
 	MaxOutput int64 `yaml:"max_output"`
 }
 
-// ExecHandler runs commands. A command's output becomes the task's result: JSON unchanged, other
-// text as a JSON string, and bytes that are not UTF-8 as {"base64": "…"}. The job ends as follows:
+// ExecHandler runs commands. A command's output becomes the task's result: valid JSON unchanged,
+// other text as a JSON string, and bytes that are not UTF-8 as {"base64": "…"}. The job ends as
+// follows:
 //
 //   - Exit code 0: done.
 //   - Another exit code, a signal, or a timeout: a *CommandError, retried.
@@ -66,13 +67,13 @@ type Command struct {
 // command, but not the processes that the command has started. On other systems the command
 // continues while another worker runs the job. ExecHandler is safe for concurrent use.
 type ExecHandler struct {
-	// Commands are the commands that it can run, by name.
+	// Commands are the commands that the handler can run, by name.
 	Commands map[string]Command
 
 	running sync.RWMutex // read-locked by each running command
 }
 
-// validateCommand checks the payload of a command.
+// validateCommand returns an error if the payload of a command is neither empty nor a JSON object.
 func validateCommand(payload []byte) error {
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(payload, &fields); len(bytes.TrimSpace(payload)) > 0 && (err != nil || fields == nil) {
@@ -107,7 +108,7 @@ func (h *ExecHandler) Check(task *asynq.Task) error {
 	return presentable(err)
 }
 
-// command returns the command of a task and its name.
+// command returns the name of the task's command, and the command.
 func (h *ExecHandler) command(task *asynq.Task) (string, Command, error) {
 	if err := validateCommand(task.Payload()); err != nil {
 		return "", Command{}, malformed(err)
@@ -120,9 +121,10 @@ func (h *ExecHandler) command(task *asynq.Task) (string, Command, error) {
 	return name, command, nil
 }
 
-// run runs a command and returns its output. The command's process group is killed after the
-// timeout, when the job's context ends, and when the command prints too much. The error then has
-// the context's cause. After a normal end, processes that the command left running are killed, too.
+// run runs a command and returns its output. It kills the command's process group after the
+// timeout, when the job's context ends, and when the command prints too much. In these three cases
+// the error gives the context's cause. When the command ends by itself, run kills processes that
+// the command left running.
 func (h *ExecHandler) run(ctx context.Context, name string, c Command, args []string) ([]byte, error) {
 	timeout, maxOutput := cmp.Or(max(0, c.Timeout), DefaultCommandTimeout), cmp.Or(max(0, c.MaxOutput), DefaultMaxOutput)
 	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("no end within %s", duration.Exact(timeout)))
@@ -172,15 +174,16 @@ func (h *ExecHandler) run(ctx context.Context, name string, c Command, args []st
 	return nil, wrong
 }
 
-// Wait waits until the running commands have ended. Call it after the server's Shutdown: the
-// contexts of all jobs have ended then, so commands that still run are being killed.
+// Wait waits until the running commands have ended. Call Wait after the server's Shutdown, which
+// ends the contexts of all jobs. The end of its context kills a command.
 func (h *ExecHandler) Wait() {
 	h.running.Lock()
 	defer h.running.Unlock()
 }
 
-// environment returns a command's environment, which adds own to four of the worker's variables, and
-// the secrets in own. The worker's other variables may have secrets of other commands or of Redis.
+// environment returns a command's environment and the secrets in own. The environment has four of
+// the worker's variables and own. It lacks the worker's other variables, which may hold secrets of
+// other commands or of Redis.
 func environment(own []string) ([]string, secrets, error) {
 	var env []string
 	for _, name := range []string{"PATH", "HOME", "LANG", "TMPDIR"} {
@@ -204,8 +207,8 @@ func environment(own []string) ([]string, secrets, error) {
 	return env, hidden, nil
 }
 
-// startError returns an error that archives the job if the program does not exist or is not
-// executable.
+// startError returns err. If the program does not exist or is not executable, the returned error
+// also archives the job.
 func startError(err error) error {
 	if errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
 		return fmt.Errorf("%w: %w", err, asynq.SkipRetry)
@@ -226,9 +229,9 @@ func outputResult(out []byte) any {
 	return strings.TrimRight(string(out), "\r\n")
 }
 
-// commandOutput keeps size bytes of a command's output. If full is set, they are the first bytes,
-// and full is called when there are more. If full is nil, they are the last bytes. Write returns no
-// error, because an error would close the pipe and leave the command running.
+// commandOutput keeps up to size bytes of a command's output. If full is set, it keeps the first
+// bytes, and Write calls full when the output is longer. If full is nil, it keeps the last bytes.
+// Write returns no error, because an error would close the pipe and leave the command running.
 type commandOutput struct {
 	kept []byte
 	size int

@@ -20,7 +20,7 @@ import (
 
 // Feedback reports the responses of upstreams to the limits of a scheduler.Server: a 429 blocks the
 // keys of the job's limits for all workers. The zero value works. Programs wrap their handlers in
-// Middleware, and call CheckResponse in each handler that makes HTTP calls:
+// Middleware. Each handler that makes HTTP calls passes the responses to CheckResponse:
 //
 //	mux.Use(new(tasks.Feedback).Middleware) // once, around the handlers
 //	return tasks.CheckResponse(ctx, resp)   // in each handler, with the response to its call
@@ -55,7 +55,8 @@ type Feedback struct {
 	Log *slog.Logger
 }
 
-// Middleware is asynq middleware. It must be outside of any middleware that changes errors.
+// Middleware is asynq middleware. Register it before any middleware that changes errors, because
+// the server needs the errors that Middleware returns.
 func (f *Feedback) Middleware(next asynq.Handler) asynq.Handler {
 	return asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
 		err := next.ProcessTask(ctx, task)
@@ -86,7 +87,8 @@ func CheckResponse(ctx context.Context, resp *http.Response) error {
 	return status.unexpected(nil)
 }
 
-// report blocks the keys of the job's rule until the time that the response names, if that counts.
+// report blocks the keys of the job's rule until the time that the response names. If the time does
+// not count, report does nothing: see Feedback.
 func (e *StatusError) report(ctx context.Context) {
 	if until := e.countedUntil(ctx); !until.IsZero() {
 		scheduler.ReportRateLimit(ctx, until)
@@ -94,7 +96,7 @@ func (e *StatusError) report(ctx context.Context) {
 }
 
 // countedUntil returns the time that the response has named, or the zero Time if it does not count:
-// see Feedback. Needs without a key do not matter if at least one need has a key.
+// see Feedback. If some needs have a key, needs without a key are ignored.
 func (e *StatusError) countedUntil(ctx context.Context) time.Time {
 	rule, _ := scheduler.GetRule(ctx)
 	u, err := url.Parse(e.URL)
@@ -151,7 +153,8 @@ func (f *Feedback) returnPermits(ctx context.Context, failed error) {
 	}
 }
 
-// settle replaces the permits that a job took with its real costs.
+// settle sets the permits that a job took of each limit to the job's real costs, as Costs returns
+// them.
 func (f *Feedback) settle(ctx context.Context, task *asynq.Task) {
 	costs, err := f.Costs(ctx, task, func() ([]byte, error) {
 		id, _ := asynq.GetTaskID(ctx)

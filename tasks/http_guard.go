@@ -15,7 +15,7 @@ import (
 // AddressError is the error of a call to an address that is not public. Such calls are forbidden
 // because payloads, links and name servers could lead into the worker's network.
 type AddressError struct {
-	Address netip.Addr // of the connection
+	Address netip.Addr // the address that the call would have connected to
 }
 
 // Error names the address and the config that would allow it.
@@ -31,8 +31,8 @@ func prefixes(texts ...string) (all []netip.Prefix) {
 	return all
 }
 
-// reserved lists the networks that are not public by IANA's registries of special-purpose
-// addresses, as far as netip has no method for them. Some clouds have their metadata service in
+// reserved lists networks that are not public by IANA's registries of special-purpose addresses. It
+// leaves out those that methods of netip.Addr recognize. Some clouds have their metadata service in
 // 100.64.0.0/10, and Azure at 168.63.129.16. 2001::/23 includes Teredo, whose addresses contain an
 // IPv4 address.
 var reserved = prefixes(
@@ -42,8 +42,8 @@ var reserved = prefixes(
 
 var (
 	unicast6  = netip.MustParsePrefix("2000::/3")
-	nat64     = netip.MustParsePrefix("64:ff9b::/96") // an IPv4 address in its last four bytes
-	sixToFour = netip.MustParsePrefix("2002::/16")    // an IPv4 address after its first two
+	nat64     = netip.MustParsePrefix("64:ff9b::/96") // NAT64: the last four bytes are an IPv4 address
+	sixToFour = netip.MustParsePrefix("2002::/16")    // 6to4: the bytes 3 to 6 are an IPv4 address
 )
 
 // isPublic reports whether the address is public. If an IPv6 address contains an IPv4 address
@@ -83,8 +83,8 @@ func (h *HTTPHandler) allows(a netip.Addr) bool {
 	return isPublic(a) || anyContains(h.AllowPrivate, a)
 }
 
-// checkAddress returns an error if a URL has an address that the handler may not call. It checks no
-// names, and nothing if the handler has a Proxy or a Transport.
+// checkAddress returns an error if a URL has an address that the handler may not call. It returns
+// nil if the URL's host is a name, or if the handler has a Proxy or a Transport.
 func (h *HTTPHandler) checkAddress(text string) error {
 	u, err := url.Parse(text)
 	if err != nil || h.Proxy != nil || h.Transport != nil {

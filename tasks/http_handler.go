@@ -22,17 +22,18 @@ import (
 )
 
 // HTTPHandler runs http:request tasks. The zero value is restrictive: it connects only to public
-// addresses, uses no proxy, gives out no secrets and writes no files. It is safe for concurrent
-// use. It must not be copied, and its fields must not change, after its first task. It reuses
-// connections.
+// addresses, uses no proxy, gives out no secrets and writes no files. An HTTPHandler is safe for
+// concurrent use and reuses connections. After its first task it must not be copied, and its fields
+// must not change.
 //
 // The response of the last attempt is the task's result, an HTTPResult. The job ends as follows:
 //
 //   - An expected status: done.
 //   - A redirect that is followed, see HTTPRequest.Redirects: put back with the next URL.
-//   - Any other status: a *StatusError. The job is archived after any other redirect and after a
-//     4xx, because the same call would get the same response. The job is retried after 408, 425,
-//     429, a 4xx with a Retry-After, a 403 with an exhausted quota, and all other statuses.
+//   - Any other status: a *StatusError. A redirect that is not followed, and most 4xx, archive the
+//     job, because the same call would get the same response. The 4xx that do not archive the job
+//     are 408, 425, 429, any 4xx with a Retry-After, and a 403 with an exhausted quota. After these
+//     and after all other statuses the job is retried.
 //   - No complete response within the timeout: a *NetworkError, retried.
 //   - A missing secret, or no space on disk for the body: retried.
 //   - A malformed payload, an address that is not allowed, or a body too long to be saved:
@@ -41,40 +42,45 @@ import (
 // A call can be made more than once, because asynq can run a job more than once.
 type HTTPHandler struct {
 	// AllowPrivate lists networks that jobs may call although they are not public, such as
-	// loopback. With a proxy, only the proxy's address is checked, not the target's.
+	// loopback. With a Proxy, the handler checks the address of the proxy only, not that of the
+	// upstream.
 	AllowPrivate []netip.Prefix
 	// Secrets are patterns of path.Match for the secrets that payloads may refer to, such as
-	// "env:API_TOKEN" and "file:/run/secrets/*". Users who enqueue jobs can send them to any host.
+	// "env:API_TOKEN" and "file:/run/secrets/*". Anybody who can enqueue jobs can send these
+	// secrets to any host.
 	Secrets []string
 	// SecretHeaders are names of headers whose values are secrets, in addition to names such as
 	// X-Api-Key. A * matches any text. A redirect to another host or port drops these headers.
 	SecretHeaders []string
-	// RedirectBodies are hosts such as "example.com", or "*.example.com" for all its subdomains. If
-	// another host or port redirects a call there with 307 or 308, they may get the call's body.
+	// RedirectBodies are the hosts that may get a call's body if another host or port redirects the
+	// call to them with 307 or 308. Examples are "example.com", and "*.example.com" for its
+	// subdomains.
 	RedirectBodies []string
-	// SaveDir is the folder below which payloads may save bodies. Empty means that they may not.
+	// SaveDir is the folder below which payloads may save bodies. If it is empty, a call with Save
+	// fails.
 	SaveDir string
 	// MaxSave is the maximum size of a saved body in bytes. The zero value means DefaultMaxSave.
 	MaxSave int64
 	// TLS configures https. Nil means Go's defaults.
 	TLS *tls.Config
-	// Proxy returns the proxy for a request. Nil means no proxy.
+	// Proxy returns the proxy for a request, or nil for a direct connection. A nil Proxy means no
+	// proxy for any request.
 	Proxy func(*http.Request) (*url.URL, error)
-	// Transport makes the calls instead of the handler's own transport. AllowPrivate, TLS and
-	// Proxy then have no effect. It must obey the request's context.
+	// Transport makes the calls instead of the handler's own transport. With a Transport,
+	// AllowPrivate, TLS and Proxy have no effect. The Transport must obey the request's context.
 	Transport http.RoundTripper
 	// PutBackAs returns the error that puts a job back with another payload, for example
 	// scheduler.PutBackAs. Nil means that a redirected job is archived.
 	PutBackAs func(payload []byte) error
 
 	once   sync.Once
-	shared http.RoundTripper // set by transport
+	shared http.RoundTripper // the transport of all calls; nil before the first call
 }
 
-// openResponse is a response whose body has not been read. The caller of exchange closes Body.
+// openResponse is a response whose body has not been read. Whoever calls exchange must close Body.
 type openResponse struct {
 	*http.Response
-	status  *StatusError // describes the response, also if its status is expected
+	status  *StatusError // describes the response, whether its status is expected or not
 	call    HTTPRequest  // with references instead of secrets
 	secrets secrets
 }
@@ -102,8 +108,8 @@ func (h *HTTPHandler) ProcessTask(ctx context.Context, task *asynq.Task) error {
 	return presentable(err)
 }
 
-// do makes the call. The result is nil if there was no response. The error is nil only if the
-// response is complete and its status expected.
+// do makes the call. Without a response, the result is nil. The error is nil only if the response
+// is complete and its status is expected.
 func (h *HTTPHandler) do(ctx context.Context, call HTTPRequest) (*HTTPResult, error) {
 	ctx, cancel := withTimeout(ctx, cmp.Or(call.Timeout, DefaultTimeout))
 	defer cancel()
@@ -130,9 +136,9 @@ func withTimeout(ctx context.Context, timeout time.Duration) (context.Context, c
 	return context.WithTimeoutCause(ctx, timeout, fmt.Errorf("no complete response within %s: %w", duration.Exact(timeout), context.DeadlineExceeded))
 }
 
-// exchange makes one request. It reports the latency, and an exhausted quota if the status is below
-// 400: Feedback reports other statuses. The error hides the secrets. It is a notCalled if there was
-// no connection.
+// exchange makes one request. It reports the latency to the limits. It also reports an exhausted
+// quota if the status is below 400; Feedback reports statuses from 400 on. The text of the error
+// has no secrets. If no connection was made, the error is a notCalled.
 func (h *HTTPHandler) exchange(ctx context.Context, call HTTPRequest) (*openResponse, error) {
 	withSecrets, hidden, err := h.resolveSecrets(call)
 	if err != nil {
@@ -143,8 +149,8 @@ func (h *HTTPHandler) exchange(ctx context.Context, call HTTPRequest) (*openResp
 		return nil, notCalled{fmt.Errorf("%w: %w", hidden.hideIn(err), asynq.SkipRetry)}
 	}
 	start := time.Now()
-	// A custom Transport may not call GetConn. Then connects stays false, and the request may have
-	// been sent.
+	// If a custom Transport never calls GetConn, connects stays false, and the request counts as
+	// sent.
 	connects, connected := false, false
 	req = req.WithContext(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		GetConn: func(string) { connects = true },
@@ -195,9 +201,9 @@ func (r HTTPRequest) request(ctx context.Context) (*http.Request, error) {
 	return req, nil
 }
 
-// transport returns the handler's transport. It is not wrapped in an http.Client, which would
-// follow redirects and show URLs with their secrets in errors. It ignores the proxy of the
-// environment, because control would check the proxy's address instead of the upstream's.
+// transport returns the transport of all calls. The handler uses no http.Client, which would follow
+// redirects and show URLs with their secrets in errors. The transport ignores the environment's
+// proxy settings, because control would check the proxy's address instead of the upstream's.
 func (h *HTTPHandler) transport() http.RoundTripper {
 	h.once.Do(func() {
 		if h.shared = h.Transport; h.shared != nil {

@@ -18,8 +18,8 @@ import (
 	"github.com/headgate/headgate/tasks/internal/links"
 )
 
-// requeue returns the error that puts the job back as the next call, or archives it if PutBackAs is
-// nil.
+// requeue returns the error that puts the job back with the next call as its payload. If PutBackAs
+// is nil, the error archives the job.
 func (h *HTTPHandler) requeue(resp *openResponse, next HTTPRequest) error {
 	again := asynq.SkipRetry
 	if h.PutBackAs != nil {
@@ -32,8 +32,9 @@ func (h *HTTPHandler) requeue(resp *openResponse, next HTTPRequest) error {
 	return fmt.Errorf("%s answered %s and leads to %s: %w", resp.call.URL, statusText(resp.StatusCode), next.URL, again)
 }
 
-// next returns the call to which the response redirects, or nil. The error is the reason for not
-// following a redirect. If the status is expected, or if there is no Location, both are nil.
+// next returns the call to which the response redirects. If the handler must not follow the
+// redirect, next returns nil and an error with the reason. If the response is no redirect, has no
+// Location, or has an expected status, next returns nil and no error.
 func (h *HTTPHandler) next(resp *openResponse) (*HTTPRequest, error) {
 	location := resp.Header.Get("Location")
 	if !redirects(resp.StatusCode) || location == "" || slices.Contains(resp.call.Expect, resp.StatusCode) {
@@ -64,8 +65,9 @@ func (h *HTTPHandler) next(resp *openResponse) (*HTTPRequest, error) {
 // redirects reports whether a status redirects the client. 300 and 304 do not.
 func redirects(status int) bool { return slices.Contains([]int{301, 302, 303, 307, 308}, status) }
 
-// locate resolves a Location for a payload: an absolute URL without a fragment, with references in
-// place of the call's secrets. References that the server wrote are untrusted, and are escaped.
+// locate returns the URL of a Location header for a payload. The URL is absolute, has no fragment,
+// and has references in place of the call's secrets. locate escapes references that the server
+// wrote, because the server is untrusted.
 func (resp *openResponse) locate(location string) (string, error) {
 	u, err := resp.Request.URL.Parse(location)
 	if err != nil {
@@ -79,10 +81,11 @@ func (resp *openResponse) locate(location string) (string, error) {
 	return next, nil
 }
 
-// redirected returns the call to the next URL. After 307 and 308 it has the same method and body.
-// After 301, 302 and 303 it is a GET, or a HEAD if it was one, without a body and without headers
-// such as Content-Type. If the next URL has another host or port, the call has no Host header, no
-// headers with secret names such as Authorization, and no headers that refer to a secret.
+// redirected returns the call to the next URL. After 307 and 308 the next call has the same method
+// and body. After 301, 302 and 303 the next call has no body and no headers such as Content-Type.
+// Its method is GET, or HEAD if r is a HEAD. If the next URL has another host or port, the call has
+// no Host header, no headers with secret names such as Authorization, and no headers that refer to
+// a secret.
 func (r HTTPRequest) redirected(status int, next string, secretNames []string) HTTPRequest {
 	same := status == http.StatusTemporaryRedirect || status == http.StatusPermanentRedirect
 	away := !sameOrigin(r.URL, next)
@@ -103,9 +106,9 @@ func (r HTTPRequest) redirected(status int, next string, secretNames []string) H
 	return r
 }
 
-// sameOrigin reports whether secrets and bodies for the URL from may be sent to the URL to. The
-// URLs must have the same scheme, host and port, or lead from http on port 80 to https on port 443
-// of a host.
+// sameOrigin reports whether a call may send the secrets and the body for the URL from to the URL
+// to. Both URLs must have the same host, and the same scheme and port. A change from http on port
+// 80 to https on port 443 is allowed, too.
 func sameOrigin(from, to string) bool {
 	parts := func(text string) (host, port string) {
 		u, err := url.Parse(text)

@@ -30,7 +30,8 @@ const TypeHTTPRequest = "http:request"
 // DefaultTimeout is the default of HTTPRequest.Timeout.
 const DefaultTimeout = 30 * time.Second
 
-// The default and the maximum of HTTPRequest.MaxBody for a body in the result, which is in Redis.
+// DefaultResultBody and MaxResultBody are the default and the maximum of HTTPRequest.MaxBody for a
+// body that is kept in the result, and so in Redis.
 const (
 	DefaultResultBody = 64 << 10
 	MaxResultBody     = 1 << 20
@@ -43,9 +44,9 @@ const (
 //	 "timeout": "10s", "expect": [200, 404]}
 //
 // In the path and the query of URL and in the values of Headers, ${env:NAME} and ${file:/path}
-// refer to secrets of the worker that HTTPHandler.Secrets allows. They are inserted when the
-// request is sent. Programs that build payloads from untrusted text must remove such references
-// from the text.
+// refer to secrets of the worker that HTTPHandler.Secrets allows. The worker inserts the secrets
+// when it sends the request. Programs that build payloads from untrusted text must remove such
+// references from the text.
 type HTTPRequest struct {
 	// Method is the HTTP method. The zero value means GET.
 	Method string `json:"method,omitempty" want:"a text such as \"GET\""`
@@ -62,21 +63,22 @@ type HTTPRequest struct {
 	Timeout time.Duration `json:"timeout,omitempty" want:"a text such as \"10s\""`
 	// Expect lists the statuses that mean success. The zero value means any 2xx.
 	Expect []int `json:"expect,omitempty" want:"a list of statuses such as [200, 404]"`
-	// Redirects reports whether redirects are followed, except those with an expected status. The
-	// job is put back at every redirect, with the next URL, and then needs the permits of that URL:
-	// see HTTPHandler.PutBackAs.
+	// Redirects reports whether the job follows redirects. A redirect whose status is in Expect is
+	// never followed. At every redirect the job is put back with the next URL, and its next run
+	// needs the permits of that URL: see HTTPHandler.PutBackAs.
 	Redirects bool `json:"redirects,omitempty" want:"true or false"`
 	// Hops is the number of redirects that have led to URL, up to MaxRedirects.
 	Hops int `json:"hops,omitempty" want:"a number of redirects"`
 	// KeepHeaders names the headers of the response to keep in the result.
 	KeepHeaders []string `json:"keep_headers,omitempty" want:"a list of names such as [\"ETag\"]"`
-	// Save is the path below HTTPHandler.SaveDir to which an expected response's body is saved,
-	// instead of to the result. If the path is a folder or ends in a slash, the file in this folder
-	// is named by the body's SHA-256.
+	// Save is a path below HTTPHandler.SaveDir. If the status is expected, the handler saves the
+	// body to this path, not to the result. An empty path means that the result has the body. If
+	// the path is a folder or ends in a slash, the file in this folder is named by the body's
+	// SHA-256.
 	Save string `json:"save,omitempty" want:"a path such as \"pages/\""`
-	// MaxBody is the maximum number of bytes of the body in the result. A longer body is cut. With
-	// Save a longer body is an error. The zero value means DefaultResultBody, or with Save
-	// HTTPHandler.MaxSave.
+	// MaxBody is the maximum number of bytes of the body. In the result, a longer body is cut. A
+	// longer body that is to be saved fails the job. The zero value means DefaultResultBody for the
+	// result, and HTTPHandler.MaxSave for a saved body.
 	MaxBody int64 `json:"max_body,omitempty" want:"a number of bytes such as 65536"`
 }
 
@@ -84,8 +86,8 @@ type HTTPRequest struct {
 // that RFC 9309 requires crawlers to follow.
 const MaxRedirects = 5
 
-// NewHTTPRequest returns a task that makes the call. With an asynq.Retention the result is kept
-// after success. The error is Validate's.
+// NewHTTPRequest returns a task that makes the call. asynq deletes the result of a successful task
+// at once if opts have no asynq.Retention. NewHTTPRequest returns the error of Validate.
 func NewHTTPRequest(r HTTPRequest, opts ...asynq.Option) (*asynq.Task, error) {
 	return newTask(TypeHTTPRequest, r, opts)
 }
@@ -108,7 +110,8 @@ func (r *HTTPRequest) UnmarshalJSON(payload []byte) error {
 	return strictjson.Decode("payload", payload, r)
 }
 
-// fromBody lists the headers that Go's client sets itself and silently drops if they are given.
+// fromBody lists headers that Go's HTTP client sets itself. The client ignores other values of them
+// without an error.
 var fromBody = []string{"Content-Length", "Trailer", "Transfer-Encoding"}
 
 // Validate returns an error about the first field that is wrong, without passwords and keys.
@@ -116,7 +119,7 @@ func (r HTTPRequest) Validate() error {
 	if err := cmp.Or(validateURL(r.URL), validateHeaders(r.Headers)); err != nil {
 		return err
 	}
-	for _, status := range r.Expect { // servers also use unregistered statuses; below 200 no call ends
+	for _, status := range r.Expect { // servers also use unregistered statuses; no final status is below 200
 		if status < 200 || status > 599 {
 			return fmt.Errorf("expect %d: want HTTP statuses from 200 to 599", status)
 		}
@@ -127,7 +130,7 @@ func (r HTTPRequest) Validate() error {
 		}
 	}
 	switch {
-	case r.Method != "" && !httpguts.ValidHeaderFieldName(r.Method): // both are tokens (RFC 9110, 5.6.2)
+	case r.Method != "" && !httpguts.ValidHeaderFieldName(r.Method): // a method and a header's name are both tokens (RFC 9110, 5.6.2)
 		return fmt.Errorf("method %q: want an HTTP method such as GET or POST", r.Method)
 	case !utf8.ValidString(r.Body):
 		return fmt.Errorf("body of %d bytes is not UTF-8: want text, because payloads are JSON", len(r.Body))
@@ -153,7 +156,8 @@ func validSave(name string) bool {
 		!strings.ContainsAny(name, "\\\x00") && name != "."
 }
 
-// validateURL checks for an http or https URL with a host and without a user.
+// validateURL returns an error if the text is not an http or https URL with a host and without a
+// user.
 func validateURL(text string) error {
 	const want = "want an absolute URL such as https://example.com/path"
 	if text == "" {
@@ -192,7 +196,8 @@ func validateURL(text string) error {
 
 // validateHeaders checks headers in the order of their names, so that errors are deterministic.
 func validateHeaders(headers map[string]string) error {
-	// JSON can have both "accept" and "Accept", and only one would be sent.
+	// A payload can have both "accept" and "Accept", but the request has only one header of that
+	// name.
 	given := map[string]string{}
 	for _, name := range slices.Sorted(maps.Keys(headers)) {
 		canonical, value := http.CanonicalHeaderKey(name), headers[name]

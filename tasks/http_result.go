@@ -22,8 +22,8 @@ import (
 	"github.com/headgate/headgate/internal/redact"
 )
 
-// maxDrain is the number of further bytes of a body that are read and dropped, so that the
-// connection can be reused. Reading more costs more than a new connection.
+// maxDrain is the maximum number of bytes that drain reads from the rest of a body, so that the
+// connection can be reused. For a longer rest, a new connection is cheaper.
 const maxDrain = 256 << 10
 
 // HTTPResult is the result of an http:request task, in JSON. asynq keeps it as long as the task:
@@ -31,19 +31,20 @@ const maxDrain = 256 << 10
 // saved body.
 type HTTPResult struct {
 	Status     int         `json:"status"`
-	URL        string      `json:"url,omitempty"`     // of the response, if redirects led to it
-	Headers    http.Header `json:"headers,omitempty"` // those of HTTPRequest.KeepHeaders
-	Body       string      `json:"body"`              // up to HTTPRequest.MaxBody; empty if it was saved
+	URL        string      `json:"url,omitempty"`     // URL of the response; empty if no redirect led to it
+	Headers    http.Header `json:"headers,omitempty"` // headers that HTTPRequest.KeepHeaders names
+	Body       string      `json:"body"`              // at most HTTPRequest.MaxBody bytes; empty if the body was saved
 	Base64     bool        `json:"base64,omitempty"`  // Body is the base64 of a body that is not UTF-8
 	Truncated  bool        `json:"truncated"`         // Body is incomplete
-	Length     int64       `json:"length"`            // of the whole body in bytes, or -1 if it is unknown
+	Length     int64       `json:"length"`            // length of the whole body in bytes, or -1 if unknown
 	Saved      string      `json:"saved,omitempty"`   // path of the saved body below the worker's SaveDir
-	SHA256     string      `json:"sha256,omitempty"`  // of the saved body, in hexadecimal digits
-	DurationMS int64       `json:"duration_ms"`       // from the call to the end of the body, saved or not
+	SHA256     string      `json:"sha256,omitempty"`  // SHA-256 of the saved body in hexadecimal digits
+	DurationMS int64       `json:"duration_ms"`       // time from the call until the body was read or saved
 }
 
-// read reads the response into a result and closes it. If the body is incomplete, it returns both
-// the result and an error. It saves the body only if the response is expected.
+// read reads the response into a result, and closes the response. If the body is incomplete, read
+// returns both the result and an error. It saves the body to a file only if the call has Save and
+// the status is expected.
 func (h *HTTPHandler) read(resp *openResponse, start time.Time, expected bool) (*HTTPResult, error) {
 	defer resp.Body.Close()
 	result := &HTTPResult{Status: resp.StatusCode, Length: -1}
@@ -68,8 +69,8 @@ func (h *HTTPHandler) read(resp *openResponse, start time.Time, expected bool) (
 	return result, err
 }
 
-// Read reads the body. If the body breaks off, its error is a NetworkError without secrets, which the
-// job can return.
+// Read reads the body. If the body breaks off, the error of Read is a NetworkError, whose text has
+// no secrets.
 func (resp *openResponse) Read(p []byte) (int, error) {
 	n, err := resp.Body.Read(p)
 	if err != nil && err != io.EOF {
@@ -78,7 +79,7 @@ func (resp *openResponse) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// readBody reads the body into the result, up to the call's limit.
+// readBody reads the body into the result, up to the call's MaxBody.
 func (resp *openResponse) readBody(result *HTTPResult) error {
 	size := cmp.Or(min(resp.call.MaxBody, MaxResultBody), DefaultResultBody) // with Save, MaxBody may be larger
 	// A secret that begins within the limit is read to its end, so that it can be recognized.
@@ -92,7 +93,8 @@ func (resp *openResponse) readBody(result *HTTPResult) error {
 }
 
 // drain reads up to maxDrain more bytes of the body, after n bytes that were read before. If drain
-// finds the end, it returns the body's length. Otherwise it returns the Content-Length, or -1.
+// finds the end, it returns the length of the whole body. If it does not find the end, it returns
+// the Content-Length, or -1 without one.
 func (resp *openResponse) drain(n int64) int64 {
 	more, err := io.CopyN(io.Discard, resp.Body, maxDrain)
 	if errors.Is(err, io.EOF) {
@@ -101,13 +103,15 @@ func (resp *openResponse) drain(n int64) int64 {
 	return resp.ContentLength
 }
 
-// drop closes the response. It reads a short body to its end, so that the connection is reused.
+// drop closes the response. Before, it reads up to maxDrain bytes of the rest of the body, so that
+// the connection can be reused.
 func (resp *openResponse) drop() {
 	_ = resp.drain(0)
 	_ = resp.Body.Close()
 }
 
-// setBody stores the body as text, without an incomplete character at its end, or as base64.
+// setBody stores the body as text if it is UTF-8, or else as base64. From a truncated text it drops
+// an incomplete character at the end.
 func (r *HTTPResult) setBody(body []byte) {
 	text := body
 	for n := 1; r.Truncated && n < utf8.UTFMax && n <= len(body); n++ {
@@ -149,9 +153,9 @@ func (h *HTTPHandler) save(resp *openResponse, result *HTTPResult) (err error) {
 // folder or ends in a slash, the file in that folder is named by its SHA-256, so that equal bodies
 // are saved once.
 //
-// saveFile renames the file when it is complete and on disk, and replaces a file of that name
-// atomically. It uses an os.Root, so no path and no link leads out of dir. A killed process leaves
-// .headgate-*.part behind.
+// saveFile writes a temporary file. When this file is complete and on disk, saveFile renames it,
+// which replaces a file of that name atomically. It uses an os.Root, so no path and no link leads
+// out of dir. If the process is killed, the temporary file .headgate-*.part stays in dir.
 func saveFile(dir, name string, body io.Reader) (saved, hash string, length int64, err error) {
 	fail := func(err error) (string, string, int64, error) {
 		return "", "", -1, fmt.Errorf("save %q: %w", name, err)
@@ -168,7 +172,7 @@ func saveFile(dir, name string, body io.Reader) (saved, hash string, length int6
 		defer file.Close()      // a second Close does nothing
 		err = root.MkdirAll(path.Dir(name), 0o755)
 	}
-	if err != nil { // no body is read that cannot be saved
+	if err != nil { // do not read a body that cannot be saved
 		return fail(err)
 	}
 	sum := sha256.New()
@@ -176,7 +180,7 @@ func saveFile(dir, name string, body io.Reader) (saved, hash string, length int6
 	if _, disk := errors.AsType[*fs.PathError](err); err != nil && !disk {
 		return "", "", -1, err
 	}
-	if err == nil { // before the rename, or a power cut could leave half a file of that name
+	if err == nil { // sync before the rename, because a power cut could leave half a file of that name
 		err = errors.Join(file.Sync(), file.Close())
 	}
 	if err != nil {
@@ -193,9 +197,10 @@ func saveFile(dir, name string, body io.Reader) (saved, hash string, length int6
 }
 
 // keepResult writes a result to its task as JSON. If Redis fails, keepResult tries again for a
-// minute, or until ctx ends, because a job without its result makes its call again. It returns
-// failed, which is the job's own error, joined with the error of writing. A task that no server
-// runs keeps no result.
+// minute, or until ctx ends, because a successful job without its result would make its call again.
+// It returns failed, which is the job's own error or nil. If the result cannot be written, the
+// returned error wraps failed and the error of Redis. For a task that no server runs, keepResult
+// does nothing.
 func keepResult(ctx context.Context, task *asynq.Task, result any, failed error) error {
 	writer := task.ResultWriter()
 	if writer == nil {

@@ -16,9 +16,9 @@ import (
 )
 
 // Payloads are kept in Redis, shown by tools and copied into logs, so they contain references
-// instead of secrets. The worker inserts the secrets when it sends the request. It replaces them
-// with their references in results, errors and the payload of a redirect, but not if the upstream
-// returns them in another form, such as base64.
+// instead of secrets. The worker inserts the secrets when it sends the request. In results, errors
+// and the payload of a redirect, the worker replaces secrets with their references. It does not
+// recognize a secret that the upstream returns in another form, such as base64.
 
 // reference matches ${env:NAME} and ${file:PATH}, and referenceStart its beginning.
 var (
@@ -26,12 +26,12 @@ var (
 	referenceStart = regexp.MustCompile(`\$\{(?:env|file):`)
 )
 
-// minSecret is the minimum length of a secret in bytes. A shorter one may also occur in text that
-// is no secret, and would be replaced there.
+// minSecret is the minimum length of a secret in bytes. A shorter secret could also occur in other
+// text, where hide would replace it by mistake.
 const minSecret = 8
 
-// References returns the number of references to secrets in a text, and an error if one of them is
-// incomplete.
+// References returns the number of references to secrets in a text, including incomplete ones. If a
+// reference is incomplete, it also returns an error.
 func References(text string) (n int, err error) {
 	if referenceStart.MatchString(reference.ReplaceAllLiteralString(text, "-")) {
 		err = errors.New("want a secret as ${env:NAME} or ${file:/path}")
@@ -51,10 +51,10 @@ func escapeURL(value string) string {
 	return strings.ReplaceAll(url.QueryEscape(value), "+", "%20")
 }
 
-// lookup returns the value of env:NAME or file:PATH. Its errors never contain the value.
+// lookup returns the value of the secret env:NAME or file:PATH. Its errors never contain the value.
 func lookup(name string) (string, error) {
 	kind, where, _ := strings.Cut(name, ":")
-	if kind == "file" && (!filepath.IsAbs(where) || filepath.Clean(where) != where) { // .. could leave an allowed folder
+	if kind == "file" && (!filepath.IsAbs(where) || filepath.Clean(where) != where) { // a path with .. could leave the folder that a pattern allows
 		return "", fmt.Errorf("secret %s: want the absolute path of a file", name)
 	}
 	value, err := os.Getenv(where), error(nil)
@@ -102,8 +102,8 @@ func (s secrets) hide(text string) string {
 	return strings.NewReplacer(pairs...).Replace(text)
 }
 
-// hideStart returns up to n bytes of the beginning of a text, without its secrets. The caller
-// passes the whole text, or at least its first n + longest bytes, which may end within a secret.
+// hideStart returns up to n bytes of the beginning of a text, with references in place of secrets.
+// text is the whole text, or at least its first n + longest bytes. text may end within a secret.
 func (s secrets) hideStart(text []byte, n int) []byte {
 	hidden := []byte(s.hide(string(text)))
 	if len(text) > n {
@@ -112,8 +112,8 @@ func (s secrets) hideStart(text []byte, n int) []byte {
 	return hidden
 }
 
-// hideEnd returns up to n bytes of the end of a text, without its secrets. The caller passes the
-// whole text, or at least its last n + longest bytes, which may begin within a secret.
+// hideEnd returns up to n bytes of the end of a text, with references in place of secrets. text is
+// the whole text, or at least its last n + longest bytes. text may begin within a secret.
 func (s secrets) hideEnd(text []byte, n int) string {
 	hidden := s.hide(string(text))
 	if len(text) > n {
@@ -122,7 +122,7 @@ func (s secrets) hideEnd(text []byte, n int) string {
 	return hidden
 }
 
-// longest returns the length of the longest secret in bytes, or 0.
+// longest returns the length of the longest secret in bytes, or 0 if there are no secrets.
 func (s secrets) longest() int {
 	if len(s) == 0 {
 		return 0
@@ -130,7 +130,7 @@ func (s secrets) longest() int {
 	return len(s[0].value)
 }
 
-// hideIn returns the error with a text without secrets.
+// hideIn returns an error that wraps err and whose text has references in place of secrets.
 func (s secrets) hideIn(err error) error {
 	if text := s.hide(err.Error()); text != err.Error() {
 		return &hiddenError{text, err}
@@ -138,14 +138,14 @@ func (s secrets) hideIn(err error) error {
 	return err
 }
 
-// validHeaderValue reports whether the value is UTF-8 and has no control characters except tabs. A
-// newline could add a second header. Secrets must be valid header values.
+// validHeaderValue reports whether the value is UTF-8 and has no control characters except tabs.
+// Secrets must be valid header values: a newline in a secret could add a second header.
 func validHeaderValue(value string) bool {
 	return utf8.ValidString(value) && httpguts.ValidHeaderFieldValue(value)
 }
 
-// resolveSecrets returns the call with secrets in place of its references, and the secrets. The
-// error names all missing secrets.
+// resolveSecrets returns the call with secrets in place of its references, and the list of these
+// secrets. The error names every secret that is missing or not allowed.
 func (h *HTTPHandler) resolveSecrets(call HTTPRequest) (HTTPRequest, secrets, error) {
 	var found secrets
 	var failed error

@@ -2,16 +2,17 @@
 // ([HTTPHandler]), crawl:fetch fetches a page of a crawl and enqueues its links ([CrawlHandler]),
 // and exec:* runs a command of the worker ([ExecHandler]).
 //
-// They are ordinary asynq tasks and handlers. Payloads are JSON objects. Except for commands, a
-// payload is invalid if it has an unknown field, a field twice, or a value of the wrong type. A
-// null is treated like a missing field.
+// They are ordinary asynq tasks and handlers. Payloads are JSON objects. The payload of
+// http:request or crawl:fetch is invalid if it has an unknown field, a field twice, or a value of
+// the wrong type. A null is treated like a missing field.
 //
 // If another attempt would fail as well, a handler's error wraps asynq.SkipRetry, and asynq
-// archives the job. asynq retries a job with any other error.
+// archives the job. After any other error asynq retries the job.
 //
 // The handlers take no permits. They run on any asynq server, except [CrawlHandler], which needs a
-// scheduler.Server. With the middleware of [Feedback], a 429 blocks the job's limits on such a
-// server for all workers. Other handlers that make calls report the responses with [CheckResponse].
+// scheduler.Server. On a scheduler.Server with the middleware of [Feedback], a 429 blocks the keys
+// of the job's limits for all workers. Other handlers that make calls report the responses with
+// [CheckResponse].
 package tasks
 
 import (
@@ -30,12 +31,12 @@ import (
 // still have a handler for the type.
 var ErrUnknownType = errors.New("not a built-in task type")
 
-// Types returns the names of the built-in types, without those of commands.
+// Types returns the names of the built-in types except exec:*, whose names depend on the worker.
 func Types() []string { return []string{TypeCrawlFetch, TypeHTTPRequest} }
 
-// Validate returns the error with which the handler would archive a task because of its payload. It
-// does not check whether the worker has the command and the secrets, or may call the address. If
-// the type is not built in, the error wraps ErrUnknownType.
+// Validate returns the error with which the built-in handler would archive a task because of its
+// payload. It does not check what depends on the worker: commands, secrets, and addresses that may
+// be called. If the type is not built in, the error wraps ErrUnknownType.
 func Validate(typename string, payload []byte) (err error) {
 	switch {
 	case typename == TypeCrawlFetch:
@@ -50,7 +51,7 @@ func Validate(typename string, payload []byte) (err error) {
 	return err
 }
 
-// parse reads a payload strictly and validates it.
+// parse reads a payload strictly and calls Validate on it.
 func parse[P interface{ Validate() error }](payload []byte) (of P, err error) {
 	if err = strictjson.Decode("payload", payload, &of); err == nil {
 		err = of.Validate()

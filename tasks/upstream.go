@@ -15,18 +15,19 @@ import (
 	"github.com/dunglas/httpsfv"
 )
 
-// longestWait is the longest wait that is read from a header. It fits into a Duration and a
-// limiter.
+// longestWait is the longest wait that ReadUpstream returns. A longer wait in a header counts as
+// longestWait, which fits into a Duration and into a limiter's numbers.
 const longestWait = 365 * 24 * time.Hour
 
 // ReadUpstream reads the rate limits in the header of a response that arrived at now: Retry-After,
 // the IETF's RateLimit, and the X-RateLimit-… of many APIs. It ignores malformed fields, and
 // compares times with the Date header, not with the local clock. docs/limits.md lists all forms.
 //
-// until is the time from which the upstream accepts calls again, at most a year from now, or the
-// zero Time. It is the time of Retry-After with 429, 503 and 403, or else the latest reset of the
-// exhausted quotas. With 429 and 503, a quota with a reset but no remaining number counts as
-// exhausted. retryAfter is the wait of Retry-After with any status, or 0.
+// until is the time from which the upstream accepts calls again, at most a year from now. The zero
+// Time means that the response names no such time. With 429, 503 and 403, until is the time of
+// Retry-After. With other statuses, or without Retry-After, it is the latest reset of the exhausted
+// quotas. With 429 and 503, a quota with a reset but no remaining number counts as exhausted.
+// retryAfter is the wait of Retry-After with any status, or 0.
 func ReadUpstream(status int, h http.Header, now time.Time) (until time.Time, retryAfter time.Duration) {
 	r := upstreamReader{header: h, now: now, quotas: map[string]*quota{}}
 	limited := status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable
@@ -46,9 +47,9 @@ func ReadUpstream(status int, h http.Header, now time.Time) (until time.Time, re
 
 // quota is one limit of the upstream, of requests, tokens or bytes.
 type quota struct {
-	remaining  int64 // -1 if it is unknown
+	remaining  int64 // number of requests, tokens or bytes that are left; -1 if unknown
 	reset      time.Time
-	resetAfter time.Time // is used instead of reset, which may depend on the upstream's clock
+	resetAfter time.Time // replaces reset, which may depend on the upstream's clock; zero if unknown
 }
 
 // upstreamReader collects the parts of quotas, which can be in several fields.
@@ -99,7 +100,7 @@ func (r *upstreamReader) readStructured() {
 var namedField = regexp.MustCompile(`(?i)^(?:x-|anthropic-)?rate-?limit-(?:(.+)-)??(remaining|reset-after|reset)(?:-(.+))?$`)
 
 // readNamed reads the fields with one number each. A field without X- overrides the same field with
-// X-, and the structured field.
+// X-. Both override the structured field.
 func (r *upstreamReader) readNamed() {
 	fields := slices.Sorted(maps.Keys(r.header))
 	slices.Reverse(fields) // fields without X- are read last
@@ -110,8 +111,8 @@ func (r *upstreamReader) readNamed() {
 	}
 }
 
-// set sets a part of a quota, and ignores values that it cannot read. Of a remaining part, only the
-// first number counts, because some servers write "100, 100;w=60".
+// set sets a part of a quota: remaining, reset or reset-after. It ignores values that it cannot
+// read. Some servers write "100, 100;w=60" as the remaining number: only the first number counts.
 func (r *upstreamReader) set(name, part string, values ...string) {
 	name = strings.ToLower(name)
 	q := cmp.Or(r.quotas[name], &quota{remaining: -1})
@@ -132,8 +133,8 @@ func (r *upstreamReader) set(name, part string, values ...string) {
 // retryAfterField matches Retry-After, X-RateLimit-Retry-After and Retry-After-Ms.
 var retryAfterField = regexp.MustCompile(`(?i)^(?:x-)?(?:rate-?limit-)?retry-after(-ms)?$`)
 
-// retryAfter returns the longest wait of the Retry-After fields, or 0, rounded up to the field's
-// unit.
+// retryAfter returns the longest wait of the Retry-After fields, rounded up to the field's unit,
+// seconds or milliseconds. Without such a field it returns 0.
 func (r *upstreamReader) retryAfter() (longest time.Duration) {
 	for name, values := range r.header {
 		if m := retryAfterField.FindStringSubmatch(name); m != nil {
@@ -153,8 +154,9 @@ func roundUp(d, unit time.Duration) time.Duration { return (d + unit - 1).Trunca
 // listed matches a part of a list that is separated by commas. A date has a comma itself.
 var listed = regexp.MustCompile(`(?i)\s*(?:(?:mon|tue|wed|thu|fri|sat|sun)[a-z]*,)?[^,]+`)
 
-// wait returns the time until the latest time in the values, in whole milliseconds, or 0 if it is
-// in the past. ok is false if no value is a time. unit is the unit of plain numbers.
+// wait returns how long it is until the latest time in the values, in whole milliseconds. If all
+// times are in the past, it returns 0. ok is false if no value is a time. unit is the unit of plain
+// numbers.
 func (r *upstreamReader) wait(values []string, unit time.Duration) (longest time.Duration, ok bool) {
 	for _, text := range listed.FindAllString(strings.Join(values, ","), -1) {
 		if wait, valid := r.parse(strings.TrimSpace(text), unit); valid {
@@ -175,16 +177,17 @@ var dateForms = []string{
 }
 
 // parse returns the wait until the time that a text names. The wait is negative if the time is in
-// the past. The text is a number of units, seconds or milliseconds since 1970, a duration such as
-// "6m0s", or a date.
+// the past. The text is a plain number, a duration such as "6m0s", or a date. A plain number is a
+// wait in units, or a Unix time in seconds or milliseconds if it is as large as one. ok is false
+// for any other text.
 func (r *upstreamReader) parse(text string, unit time.Duration) (wait time.Duration, ok bool) {
 	date, err := http.ParseTime(r.header.Get("Date"))
 	if err != nil {
 		date = r.now
 	}
-	const epoch = 1e9 // a larger number is a Unix time: as a wait it would be 32 years
+	const epoch = 1e9 // a number of seconds from here on is a Unix time: as a wait it would be 32 years
 	if plainNumber.MatchString(text) {
-		n, _ := strconv.ParseFloat(text, 64) // infinite with too many digits, which is a very long wait
+		n, _ := strconv.ParseFloat(text, 64) // too many digits give infinity, which means a very long wait
 		switch {
 		case n >= 1000*epoch && n < 1e15: // up to the year 33658
 			return time.UnixMicro(int64(math.Round(n * 1e3))).Sub(date), true

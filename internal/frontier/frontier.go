@@ -6,7 +6,8 @@
 // steps, its job runs again from the first step, so each step can be repeated.
 //
 // A seed is a job that no other job of the crawl enqueued. A crawl is complete when none of its
-// URLs waits. The next seed then starts the crawl again, with an empty set of URLs.
+// URLs waits. A seed that is enqueued after the start of a complete crawl starts the crawl again,
+// with an empty set of URLs.
 package frontier
 
 import (
@@ -28,14 +29,15 @@ var (
 	crawlFoundScript = script.New("crawl/found")
 )
 
-// crawlTTL is the time for which a crawl is kept after its last job.
+// crawlTTL is the time for which Redis keeps a crawl after the crawl's last job.
 const crawlTTL = 90 * 24 * time.Hour
 
-// Frontier holds all crawls of a scope. Any number of processes and goroutines may use it. After an
-// error of Redis the change may have been made. Repeating the call is safe.
+// Frontier holds all crawls of a scope. Any number of processes and goroutines may use it. If a
+// call returns an error of Redis, the call may or may not have changed the state. The caller can
+// repeat the call.
 type Frontier struct {
-	// MaxURLs is the maximum number of URLs of a crawl, not counting those that robots.txt
-	// disallows. Seeds are accepted beyond the maximum.
+	// MaxURLs is the maximum number of URLs of a crawl. URLs that are left out, such as those that
+	// robots.txt disallows, do not count. Claim accepts seeds beyond the maximum.
 	MaxURLs int
 	// MaxHostURLs is the same maximum for the URLs of one host.
 	MaxHostURLs int
@@ -55,8 +57,8 @@ func New(rdb redis.UniversalClient, scope string) *Frontier {
 // Crawl is one run of a crawl, from its start until the next start.
 type Crawl struct {
 	Name string
-	// Start is the time in µs at which the crawl's first seed was enqueued. In a seed's Claim, it
-	// is the time at which this seed was enqueued. A later crawl of the same name has a larger
+	// Start is the time in µs at which the crawl's first seed was enqueued. If a seed calls Claim,
+	// Start is the time at which this seed was enqueued. A later run of the crawl has a larger
 	// Start.
 	Start int64
 }
@@ -69,9 +71,9 @@ const (
 	Over  = "over"  // another crawl of that name has started
 )
 
-// Claim lets a job take its URL, which must be in canonical form. The job, given by its queue and
-// ID, owns the URL until Done, and may claim it again each time it runs. from is the page that
-// linked the URL; it is empty for a seed.
+// Claim lets a job take its URL, which must be in canonical form. job is the job's queue and ID.
+// From its first Claim until Done, the job owns the URL, and each of its runs can claim the URL
+// again. from is the page that linked the URL, and is empty for a seed.
 //
 // Claim returns the current crawl of that name and the result. If a seed was enqueued after the
 // crawl's Start, and none of the crawl's URLs waits, the seed starts the crawl again. Any other
@@ -86,9 +88,9 @@ func (f *Frontier) Claim(ctx context.Context, c Crawl, url, from, job string) (c
 	return Crawl{c.Name, start}, reply[1], err
 }
 
-// Begin starts a crawl at once, even if URLs of the current crawl of that name wait. The remaining
-// jobs of the current crawl do nothing from then on. Claim of a seed starts a crawl only if no URL
-// waits.
+// Begin starts a crawl at once, even if URLs of the current crawl of that name wait. From then on,
+// Claim returns Over to the remaining jobs of the earlier crawl. In contrast to Begin, Claim starts
+// a crawl only if no URL waits.
 func (f *Frontier) Begin(ctx context.Context, c Crawl) error {
 	now, err := f.rdb.Time(ctx).Result()
 	if err == nil {
@@ -106,8 +108,8 @@ func (f *Frontier) Begin(ctx context.Context, c Crawl) error {
 	return nil
 }
 
-// Link is a URL that a page links, and the state that the URL gets if it is new or was left out
-// before.
+// Link is a URL that a page links. State is the state that Found gives to the URL if it is new or
+// was left out before.
 type Link struct {
 	URL   string
 	State State
@@ -121,8 +123,8 @@ type Link struct {
 //   - "": the URL was recorded before, and needs no job.
 //   - Any other state is the link's own State: the URL is left out, and needs no job.
 //
-// A URL that was left out before, other than as Disallowed, is checked as if it were new. Found
-// returns no states if another crawl of that name has started.
+// If a URL was left out before, and not as Disallowed, Found treats the URL as if it were new.
+// Found returns no states if another crawl of that name has started.
 func (f *Frontier) Found(ctx context.Context, crawl Crawl, page string, links []Link) ([]State, error) {
 	args := []any{crawl.Name, crawl.Start, crawlTTL.Milliseconds(), f.MaxURLs, f.MaxHostURLs, page}
 	for _, l := range links {
@@ -135,9 +137,10 @@ func (f *Frontier) Found(ctx context.Context, crawl Crawl, page string, links []
 	return states, nil
 }
 
-// Done records the state of a URL after its job, and the number of the page's links that were left
-// out because the page has too many. It does nothing if another crawl of that name has started, or if the URL's state is final
-// already.
+// Done records the state of a URL after its job, and adds unread to the crawl's count of unread
+// links. unread is the number of the page's links that were left out because the page has too many.
+// If another crawl of that name has started, or if the URL's state is final already, Done changes
+// nothing.
 func (f *Frontier) Done(ctx context.Context, crawl Crawl, url string, state State, unread int) error {
 	err := crawlDoneScript.Run(ctx, f.rdb, f.keys(), crawl.Name, crawl.Start, crawlTTL.Milliseconds(), url,
 		canonical.HostOf(url), state, unread).Err()
@@ -147,7 +150,8 @@ func (f *Frontier) Done(ctx context.Context, crawl Crawl, url string, state Stat
 	return nil
 }
 
-// keys returns the keys of every script. Scripts build further keys from the prefix.
+// keys returns the KEYS of every script: the scope's key prefix alone. Scripts build the names of
+// keys from it.
 func (f *Frontier) keys() []string { return []string{f.prefix} }
 
 func (f *Frontier) key(name, of string) string { return f.prefix + name + ":" + of }

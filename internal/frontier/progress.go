@@ -19,20 +19,20 @@ const (
 	Fetched    State = "fetched"
 	Redirected State = "redirected"
 	Missing    State = "missing" // a permanent 4xx, or a redirect that leads nowhere
-	Failed     State = "failed"  // the job is archived or dropped; an operator may run it again
+	Failed     State = "failed"  // the job is archived or dropped; an operator can run an archived job again
 )
 
 // The states of URLs that are left out.
 const (
-	Disallowed   State = "disallowed"     // by robots.txt
+	Disallowed   State = "disallowed"     // robots.txt disallows the URL
 	MaxPages     State = "max_pages"      // the crawl has reached MaxURLs
 	MaxHostPages State = "max_host_pages" // the URL's host has reached MaxHostURLs
-	TooDeep      State = "too_deep"       // more links away from the seed than its depth
+	TooDeep      State = "too_deep"       // the URL is more links away from the seed than the seed's Depth
 	OtherHost    State = "other_host"     // the crawl may not visit the URL's host
-	Excluded     State = "excluded"       // by CrawlHandler.Include and Exclude
+	Excluded     State = "excluded"       // CrawlHandler.Include or Exclude leaves the URL out
 )
 
-// States returns all states, in the order of lists.
+// States returns all states, in the order in which lists show them.
 func States() []State {
 	return []State{
 		Waiting, Fetched, Redirected, Missing, Failed, Disallowed, MaxPages, MaxHostPages, TooDeep, OtherHost, Excluded,
@@ -51,9 +51,9 @@ type Counts struct {
 	LeftOut    LeftOut `json:"left_out"`
 }
 
-// LeftOut holds the number of URLs that a crawl has left out, by reason. Once a crawl knows
-// twice MaxURLs URLs, it remembers no further URL that it leaves out, but counts such a URL each
-// time a page links it.
+// LeftOut holds the number of URLs that a crawl has left out, by reason. Once a crawl knows twice
+// MaxURLs URLs, it remembers no further URL that it leaves out. It then counts such a URL each time
+// a page links the URL.
 type LeftOut struct {
 	Disallowed   int `json:"disallowed" redis:"n:disallowed"`
 	MaxPages     int `json:"max_pages" redis:"n:max_pages"`
@@ -65,23 +65,25 @@ type LeftOut struct {
 	Unread int `json:"unread" redis:"n:unread"`
 }
 
-// Sum returns the sum of all counts, including Unread. It can count a URL more than once.
+// Sum returns the sum of all counts, including Unread. The sum can count a URL more than once: see
+// LeftOut.
 func (l LeftOut) Sum() int {
 	return l.Disallowed + l.MaxPages + l.MaxHostPages + l.TooDeep + l.OtherHost + l.Excluded + l.Unread
 }
 
-// Progress is the progress of a crawl. A crawl is complete when no URL waits. It is incomplete
-// again if an operator runs a failed job again.
+// Progress is the progress of a crawl. A crawl is complete when no URL waits. If an operator then
+// runs a failed job again, the crawl is incomplete until this job ends.
 type Progress struct {
 	Name  string    `json:"name"`
-	Began time.Time `json:"began"` // by Redis's clock
-	// Ended is zero while a URL waits. Otherwise it is the time at which a job last took a URL, so
-	// the end of that job is a little later. If no job has taken one, Ended is Began.
+	Began time.Time `json:"began"` // time of the crawl's start, by Redis's clock
+	// Ended is zero while a URL waits. Once no URL waits, Ended is the time at which a job last
+	// took a URL; that job ended a little later. If no job has taken a URL, Ended is Began.
 	Ended time.Time `json:"ended,omitzero"`
 	Counts
 }
 
-// Crawls returns the names of the crawls, the most recently active first.
+// Crawls returns the names of the scope's crawls. The crawl in which a job last took a URL is
+// first.
 func (f *Frontier) Crawls(ctx context.Context) ([]string, error) {
 	return f.rdb.ZRevRange(ctx, f.prefix+"crawls", 0, -1).Result()
 }
@@ -119,7 +121,7 @@ type URL struct {
 }
 
 // URLs calls fn with the URLs of a crawl that are in a state, a few hundred at a time, in no order.
-// An empty state means any state. While the crawl runs, a URL can be listed twice. If fn returns an
+// An empty state means any state. While the crawl runs, fn can get a URL twice. If fn returns an
 // error, URLs returns that error at once.
 func (f *Frontier) URLs(ctx context.Context, crawl string, state State, fn func([]URL) error) error {
 	for cursor := uint64(0); ; {

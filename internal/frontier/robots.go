@@ -6,32 +6,32 @@ import (
 )
 
 const (
-	robotsTimeout = time.Minute    // a job that requests a robots.txt for longer counts as lost
+	robotsTimeout = time.Minute    // after this time, a job that requests a robots.txt counts as lost, and its lock is free
 	robotsTTL     = 24 * time.Hour // a robots.txt is valid for a day (RFC 9309, 2.4)
-	robotsForget  = 2 * time.Hour  // how long a failure is remembered after its pause
+	robotsForget  = 2 * time.Hour  // how long Redis keeps a failure after the pause that follows it
 )
 
 // Robots is the state of an origin's robots.txt, which all crawls of a scope share. An origin is a
 // scheme, host and port. The zero value means that nothing is known.
 type Robots struct {
-	Known bool   `redis:"known"` // the file, or that there is none, was found within a day
-	Text  []byte `redis:"text"`  // beginning of the file; empty if there is no file
-	// Next is the URL from which to request the file, after Hops redirects. Empty means /robots.txt
-	// of the origin.
+	Known bool   `redis:"known"` // within a day, a job found the file, or found that there is none
+	Text  []byte `redis:"text"`  // up to 500 KiB of the file; empty if there is no file
+	// Next is the URL from which to request the file. Hops is the number of redirects that led to
+	// Next. An empty Next means /robots.txt of the origin.
 	Next         string `redis:"next"`
 	Hops         int    `redis:"hops"`
-	FailingSince int64  `redis:"failing"` // time of the first of the failed requests in ms, or 0
+	FailingSince int64  `redis:"failing"` // ms since 1970 of the first failed request; 0 if requests do not fail
 }
 
-// Robots returns the state of an origin's robots.txt.
+// Robots returns the state of an origin's robots.txt, or the zero value if nothing is known.
 func (f *Frontier) Robots(ctx context.Context, origin string) (r Robots, err error) {
 	err = f.rdb.HGetAll(ctx, f.key("robots", origin)).Scan(&r)
 	return r, err
 }
 
-// LockRobots takes the lock for requesting an origin's robots.txt. It returns 0 if the caller now
-// has the lock, until StoreRobots or for a minute. Otherwise it returns the time until the lock is
-// free: another job has the lock, or the pause after a failed request is not over.
+// LockRobots takes the lock for requesting an origin's robots.txt. If it returns 0, the caller has
+// the lock until StoreRobots, or for a minute. Any other result is the time until the lock is free,
+// because another job has the lock or the pause after a failed request is not over.
 func (f *Frontier) LockRobots(ctx context.Context, origin string) (wait time.Duration, err error) {
 	return f.lock(ctx, "robots_busy", origin, robotsTimeout)
 }
@@ -54,19 +54,21 @@ func (f *Frontier) StoreRobots(ctx context.Context, origin string, r Robots, hol
 	return err
 }
 
-// Pace enforces a delay between the requests of all workers to a host. It returns 0 if the caller
-// may make a request now, which starts the delay, or else the time to wait.
+// Pace enforces a delay between the requests of all workers to a host. If it returns 0, a delay
+// begins now, and the caller may make a request. Any other result is the time until the current
+// delay ends; the caller must not make a request.
 func (f *Frontier) Pace(ctx context.Context, host string, delay time.Duration) (wait time.Duration, err error) {
 	return f.lock(ctx, "crawl_paced", host, delay)
 }
 
-// lock takes a lock for a time. It returns 0, or the time until the lock is free.
+// lock takes a lock for the duration d and returns 0. If the lock is taken, lock returns the time
+// until it is free.
 func (f *Frontier) lock(ctx context.Context, name, of string, d time.Duration) (wait time.Duration, err error) {
 	key := f.key(name, of)
 	taken, err := f.rdb.SetNX(ctx, key, 1, d).Result()
 	if err == nil && !taken {
 		wait, err = f.rdb.PTTL(ctx, key).Result()
-		wait = max(wait, time.Millisecond) // the key may have expired since SetNX
+		wait = max(wait, time.Millisecond) // if the key has expired since SetNX, PTTL is negative
 	}
 	return wait, err
 }

@@ -1,5 +1,6 @@
 // Package links finds the next URLs of a crawl: the links of a page and the entries of a sitemap,
-// in canonical form. Its input is untrusted, and it limits the number of URLs from one text.
+// in canonical form. Its input is untrusted, so the package limits the number of URLs that it takes
+// from one text.
 package links
 
 import (
@@ -20,11 +21,13 @@ const MaxURL = 2048
 
 // Canonical returns the canonical form of a URL, by which a crawl recognizes the URL. The form is
 // absolute, as browsers parse it (WHATWG URL Standard), without the scheme's default port and the
-// fragment, and with a normalized percent-encoding (RFC 3986, 6.2.2). The reference is resolved
-// against base, or must be absolute if base is empty. Canonical is idempotent.
+// fragment, and with a normalized percent-encoding (RFC 3986, 6.2.2). Canonical resolves the
+// reference against base. If base is empty, the reference must be absolute. Canonical is
+// idempotent.
 //
-// It returns an error if the URL is not http or https, has a user or a password, or is longer than
-// MaxURL. The error never shows a password.
+// Canonical returns an error if the URL is not http or https, has a user or a password, or is
+// longer than MaxURL. It also returns an error if browsers and net/url find different hosts in the
+// URL. The error never shows a password.
 func Canonical(base, reference string) (string, error) {
 	if len(reference) > MaxURL {
 		return "", fmt.Errorf("a URL of %d bytes: want at most %d", len(reference), MaxURL)
@@ -49,7 +52,7 @@ func Canonical(base, reference string) (string, error) {
 	if len(text) > MaxURL {
 		return "", fmt.Errorf("a URL of %d bytes: want at most %d", len(text), MaxURL)
 	}
-	// A request is made with net/url, which must find the same host.
+	// The client that requests the URL parses it with net/url, which must find the same host.
 	again, err := url.Parse(text)
 	same := err == nil && again.Hostname() == strings.Trim(u.Hostname(), "[]")
 	// Without a base, reference is a job's URL, and the host that net/url finds in it is the key of the
@@ -72,15 +75,16 @@ func shown(reference string) string {
 }
 
 // unreserved reports whether a character has the same meaning with and without encoding (RFC 3986,
-// 2.3). It excludes the dot: a decoded dot would have to be resolved in a path.
+// 2.3). It returns false for a dot, because a decoded dot could be part of a path's "..".
 func unreserved(c byte) bool { return canonical.Alphanumeric(c) || strings.IndexByte("-_~", c) >= 0 }
 
 // brace reports whether a character is a brace. Braces are encoded, so that no URL contains a
-// reference to a secret. The parser has encoded all other characters that need it.
+// reference to a secret. The parser has encoded all other characters that a URL cannot contain.
 func brace(c byte) bool { return c == '{' || c == '}' }
 
-// Within reports whether the URL's host is allowed. "example.com" allows this host, and
-// "*.example.com" its subdomains. Upper case, Punycode and the URL's port make no difference.
+// Within reports whether the host of a URL is in a list of allowed hosts. The entry "example.com"
+// allows this host alone, and "*.example.com" allows its subdomains. Within ignores case and the
+// URL's port, and treats a name and its Punycode as equal.
 func Within(text string, allowed []string) bool {
 	host := canonical.HostOf(text)
 	return host != "" && slices.ContainsFunc(allowed, func(pattern string) bool {

@@ -11,17 +11,17 @@ import (
 	"golang.org/x/net/html/charset"
 )
 
-// MaxLinks is the maximum number of different references that are read from a page.
+// MaxLinks is the maximum number of different references that FromPage reads from a page.
 const MaxLinks = 10_000
 
-// maxTag is the maximum size of a tag, and of the text of a script, in bytes. Parsing a tag with
-// many attributes takes many times the tag's size of memory.
+// maxTag is the maximum size of a tag, and of the text of a script, in bytes. To parse a tag with
+// many attributes takes much more memory than the tag itself.
 const maxTag = 2 << 20
 
 // Page holds the links of an HTML page and its directives for robots.
 type Page struct {
-	// Links are canonical URLs in the page's order, without duplicates and nofollow links. They
-	// are empty if the page itself is nofollow.
+	// Links are canonical URLs in the page's order, without duplicates and without links that are
+	// marked nofollow. If the page itself is nofollow, Links is empty.
 	Links     []string
 	NoIndex   bool // the page asks not to be saved; its links may be followed
 	Omitted   int  // number of references beyond MaxLinks
@@ -65,9 +65,9 @@ func FromPage(url, contentType string, robotsTags []string, agent string, page [
 type reader struct {
 	agent    string
 	base     string
-	based    bool            // a base with href was read; only the first counts
-	noFollow bool            // a directive says nofollow, which also applies to the links before it
-	read     map[string]bool // references as they are written
+	based    bool            // a base element with href was read; further ones are ignored
+	noFollow bool            // a directive says nofollow, also for the links before the directive
+	read     map[string]bool // references that were read, as the page writes them
 	seen     map[string]bool // links
 	page     Page
 }
@@ -109,8 +109,9 @@ func (r *reader) tag(z *html.Tokenizer) {
 	}
 }
 
-// link adds the URL of a reference, unless the URL was added before or is not valid for a crawl. A
-// reference that is only a fragment is a link to the page itself.
+// link adds the URL of a reference to the page's links. It ignores a URL that was added before, and
+// a reference for which Canonical returns an error. A reference that is only a fragment is a link
+// to the page itself.
 func (r *reader) link(reference string) {
 	reference = strings.TrimSpace(reference)
 	if r.read[reference] {

@@ -27,16 +27,16 @@ const (
 type Sitemap struct {
 	Pages     []string
 	Sitemaps  []string // the entries of a sitemap index
-	Truncated bool     // there are more than MaxSitemapEntries; the others are left out
+	Truncated bool     // the text has more than MaxSitemapEntries entries; the rest is left out
 }
 
 // ReadSitemap reads a sitemap that was fetched from the URL: XML, an RSS or Atom feed, or plain
-// text with one URL a line, gzipped or not. It leaves out entries whose URL cannot be crawled. It
-// keeps entries on other hosts, although sitemaps.org forbids them.
+// text with one URL a line, gzipped or not. It leaves out entries for whose URL Canonical returns
+// an error. It keeps entries on other hosts, although sitemaps.org forbids such entries.
 //
-// It returns an error if the sitemap has no URL. It returns the entries so far and an error if the
-// sitemap is corrupt or longer than MaxSitemapSize, if a line of plain text is longer than 64 KB,
-// or if reading fails.
+// If the sitemap has no URL, ReadSitemap returns an error. If the sitemap is corrupt or longer than
+// MaxSitemapSize, it returns an error together with the entries before that point. The same applies
+// to a failed read, and to a line of plain text longer than 64 KB.
 func ReadSitemap(url string, text io.Reader) (Sitemap, error) {
 	s := sitemapReader{url: url}
 	err := s.read(text)
@@ -55,7 +55,7 @@ func ReadSitemap(url string, text io.Reader) (Sitemap, error) {
 type sitemapReader struct {
 	Sitemap
 	url     string
-	entries int // read so far
+	entries int // number of entries that were read so far, with and without a valid URL
 }
 
 func (s *sitemapReader) read(text io.Reader) error {
@@ -90,7 +90,8 @@ func (s *sitemapReader) count() {
 	s.Truncated = s.entries > MaxSitemapEntries
 }
 
-// add appends a URL if it can be crawled.
+// add appends the canonical URL of loc to a list. If Canonical returns an error for loc, add
+// ignores loc.
 func (s *sitemapReader) add(to *[]string, base, loc string) {
 	if loc = strings.TrimSpace(loc); s.Truncated || loc == "" {
 		return
@@ -127,8 +128,8 @@ func (s *sitemapReader) readXML(in *bufio.Reader) error {
 	})))
 	d.Strict = false
 	var (
-		root, entry xml.Name  // the open root element, and the last entry
-		to          *[]string // where the entry's URL goes; nil after its URL
+		root, entry xml.Name  // names of the open root element and of the last entry
+		to          *[]string // the list for the entry's URL; nil once the URL was read
 		loc         []byte
 		inLoc       bool
 	)

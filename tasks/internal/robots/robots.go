@@ -2,8 +2,9 @@
 // no I/O.
 //
 // A robots.txt is for one origin: scheme, host and port. The caller requests the file, follows at
-// least five redirects (2.3.1.2), passes the text to [Parse], and calls [File.Allowed] for every
-// URL of that origin. It should not use a file for longer than a day (2.4).
+// least five redirects (RFC 9309, 2.3.1.2), and passes the text to [Parse]. Before each request to
+// that origin, the caller asks [File.Allowed]. The caller should not use a file for longer than a
+// day (2.4). Numbers such as 2.4 are sections of RFC 9309.
 package robots
 
 import (
@@ -18,11 +19,11 @@ import (
 )
 
 const (
-	// MaxSize is the number of bytes of a file that are parsed, the minimum of RFC 9309. A line
-	// that is cut off there is ignored.
+	// MaxSize is the maximum number of bytes that Parse reads of a file. It is the smallest maximum
+	// that RFC 9309 permits. Parse ignores a line that goes beyond MaxSize.
 	MaxSize = 500 << 10
-	// MaxSitemaps is the number of Sitemap lines that are read. It is limited because a crawl adds
-	// the sitemaps to the links of every page of the origin.
+	// MaxSitemaps is the maximum number of Sitemap lines that Parse reads. There is a maximum
+	// because a crawl adds the sitemaps to the links of every page of the origin.
 	MaxSitemaps = 1000
 	// maxDelay limits a Crawl-delay, because a mistaken one could stop a crawl for good.
 	maxDelay = 24 * time.Hour
@@ -34,8 +35,9 @@ type File struct {
 	// Sitemaps are the URLs of the Sitemap lines as written, without duplicates. They apply to
 	// every crawler, and may be on other hosts.
 	Sitemaps []string
-	// CrawlDelay is the time between two requests that the file asks for, at most a day, or 0. If
-	// there are several, the last one counts. RFC 9309 does not define Crawl-delay.
+	// CrawlDelay is the time between two requests that the file asks for, at most a day. 0 means
+	// that the file asks for none. If the crawler's groups have several Crawl-delay lines, the last
+	// one counts. RFC 9309 does not define Crawl-delay.
 	CrawlDelay time.Duration
 
 	rules []rule
@@ -45,8 +47,8 @@ type File struct {
 // or "headgate/1.2 (+https://example.com)". Parse accepts any text, and ignores lines with unknown
 // keys. Lines end with CR, LF or both, and # begins a comment.
 //
-// The groups that name the crawler apply together (2.2.1), or the groups for * if no group does.
-// Product tokens are compared whole: "foo" does not name "foobot".
+// All groups that name the crawler apply together (2.2.1). If no group names the crawler, the
+// groups for * apply. Product tokens are compared whole: "foo" does not name "foobot".
 func Parse(text []byte, agent string) *File {
 	if len(text) > MaxSize {
 		text = text[:MaxSize]
@@ -54,12 +56,12 @@ func Parse(text []byte, agent string) *File {
 	}
 	text = bytes.TrimPrefix(text, []byte("\xef\xbb\xbf"))
 	own := ProductToken(agent)
-	groups := map[string]*File{"*": {}} // and a group of the crawler, once a line names it
+	groups := map[string]*File{"*": {}} // also has the crawler's own group, once a User-agent line names the crawler
 	sitemaps := map[string]bool{}
-	var file File // has only Sitemaps until the end
+	var file File // the other fields are set at the end of Parse
 	// A User-agent line after an Allow or Disallow line begins a new group. A Crawl-delay line does
-	// not end a group, because RFC 9309 does not define it. A User-agent line
-	// after a Crawl-delay begins a new list of agents for the next Crawl-delay lines.
+	// not end a group of rules, because RFC 9309 does not define Crawl-delay. But a User-agent line
+	// after a Crawl-delay line begins a new list of agents for the next Crawl-delay lines.
 	var forRules, forDelay []*File
 	hasRules, hasDelay := false, false
 	for line := range strings.FieldsFuncSeq(string(text), func(r rune) bool { return r == '\r' || r == '\n' }) {
@@ -128,10 +130,10 @@ func ProductToken(text string) string {
 	return text
 }
 
-// Allowed reports whether the crawler may fetch a URL of the file's origin: an absolute URL, or a
-// path with its query. The matching rule with the longest normalized path decides. If rules of the
-// same length match, the URL is allowed if one of these rules allows it (2.2.2). A URL without a
-// matching rule is allowed, and /robots.txt is always allowed.
+// Allowed reports whether the crawler may fetch a URL of the file's origin. url is an absolute URL,
+// or a path with its query. Of the rules that match url, the one with the longest normalized path
+// decides. If rules of the same length match, the URL is allowed if one of these rules allows it
+// (2.2.2). A URL without a matching rule is allowed, and /robots.txt is always allowed.
 func (f *File) Allowed(url string) bool {
 	target := normalize(pathOf(url), false)
 	if target == "/robots.txt" {
@@ -149,7 +151,7 @@ func (f *File) Allowed(url string) bool {
 // rule allows or disallows the targets that its path matches.
 type rule struct {
 	path  string // normalized; * matches any text
-	end   bool   // the path must match the whole target, not only its beginning
+	end   bool   // the path must match the whole target; if false, its beginning is enough
 	allow bool
 }
 
@@ -164,8 +166,9 @@ func newRule(path string, allow bool) rule {
 	return r
 }
 
-// matches reports whether the rule matches a normalized target. It needs no backtracking: if there
-// is any match, there is one with each part between stars at its first position.
+// matches reports whether the rule matches a normalized target. It needs no backtracking: if the
+// rule matches at all, it also matches with each part between two stars at the first position where
+// this part occurs.
 func (r rule) matches(target string) bool {
 	first, rest, starred := strings.Cut(r.path, "*")
 	target, ok := strings.CutPrefix(target, first)
@@ -202,10 +205,10 @@ func pathOf(url string) string {
 	return url
 }
 
-// normalize returns the normalized percent-encoding of a path and its query (2.2.2), which is the
-// same for equal paths. It decodes characters that need no encoding, and encodes characters that a
-// URL cannot contain. Separators, such as & and %26, stay as they are. $ is always encoded, and *
-// in targets, so that * in a pattern is always a wildcard.
+// normalize returns a path and its query in a normalized percent-encoding (2.2.2), so that equal
+// paths become equal texts. It decodes characters that need no encoding, and encodes characters
+// that a URL cannot contain. Separators, such as & and %26, stay as they are. normalize always
+// encodes $. It encodes * only in targets, so that a * in a pattern is a wildcard.
 func normalize(path string, pattern bool) string {
 	encode := func(c byte) bool { return c <= ' ' || c >= 0x7f || c == '$' || c == '*' && !pattern }
 	// The unreserved characters of RFC 3986, and the reserved characters that are no separators in

@@ -52,7 +52,7 @@ func (c *crawlCommand) Validate() error {
 	return cli.FlagError(c.Options.Validate())
 }
 
-// Run adds the first jobs of the crawl, or none if one is bad.
+// Run adds the first jobs of the crawl. If one of them is bad, it adds none.
 func (c *crawlCommand) Run(ctx context.Context, stdio cli.IO) error {
 	conf, err := c.Load()
 	if err != nil {

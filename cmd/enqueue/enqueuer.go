@@ -25,8 +25,8 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// row is a line of the input with its number from 1, a job that was given by flags, or the error
-// that ended the input.
+// row is one of three: a line of the input with its number (from 1), a job that was given by flags,
+// or the error that ended the input.
 type row struct {
 	number int
 	text   []byte
@@ -58,25 +58,25 @@ type enqueuer struct {
 	stdio    cli.IO
 	json     bool
 	showIDs  bool
-	single   bool   // flags gave the only job
+	single   bool   // the input is one job, which flags gave
 	crawl    string // name of the crawl of the jobs, if any
 
 	rdb    redis.UniversalClient
 	end    func() error
 	client *scheduler.Client
-	batch  []line // not added yet
+	batch  []line // checked jobs that are not added yet
 	alone  bool   // jobs are in the embedded Redis, and no worker runs
 
 	last     line       // the last job that check accepted
 	added    int        // number of added jobs
-	ids      []addedJob // of added jobs, with showIDs and json
+	ids      []addedJob // the added jobs; filled only with showIDs and json
 	bad      int        // number of bad lines, or of bad jobs that flags gave
 	existing int        // number of jobs that exist already
-	shown    int        // number of errors that were printed
-	inputErr error      // why the input ended early
+	shown    int        // number of rejected jobs; only the first maxShown errors are printed
+	inputErr error      // why the input ended early; nil if it did not
 
 	foreign map[string]bool // types that are not built in
-	queues  map[string]bool // of added jobs
+	queues  map[string]bool // queues of added jobs
 	unkept  map[string]bool // types of added jobs whose answers are not kept
 }
 
@@ -196,8 +196,8 @@ func checkNeeds(conf *config.Config, queue string, rule scheduler.Rule) error {
 // batchSize is the number of jobs that are added at once.
 const batchSize = 64
 
-// add adds each job as it is read. With strict it reads all jobs first, and adds none if a line is
-// bad.
+// add adds jobs in batches while it reads rows. With strict it reads all rows first, and adds no
+// job if a row is bad.
 func (e *enqueuer) add(ctx context.Context, rows <-chan []row, strict bool) error {
 	send := func() error { return e.send(ctx) }
 	idle := send
@@ -220,7 +220,7 @@ func (e *enqueuer) use(rdb redis.UniversalClient, end func() error) {
 	e.rdb, e.end, e.client = rdb, end, e.config.NewClient(rdb)
 }
 
-// send adds the batch. It returns the first error.
+// send adds the batch. One job's error does not keep the others out; send returns the first error.
 func (e *enqueuer) send(ctx context.Context) error {
 	if e.rdb == nil && len(e.batch) > 0 {
 		rdb, end, err := e.config.Redis.Create(ctx, func(string) {})
@@ -245,7 +245,8 @@ func (e *enqueuer) send(ctx context.Context) error {
 	return failed
 }
 
-// enqueued handles the result of one job.
+// enqueued records what became of one job. err is the error of enqueuing the job, or nil. If
+// the job exists already, enqueued rejects the job and returns nil.
 func (e *enqueuer) enqueued(l line, err error) error {
 	exists := ""
 	switch {
@@ -274,7 +275,7 @@ func (e *enqueuer) enqueued(l line, err error) error {
 
 // isEnqueued reports whether the error means that an earlier try has enqueued this job.
 func (e *enqueuer) isEnqueued(l line, err error) bool {
-	if errors.Is(err, asynq.ErrDuplicateTask) { // the lock may belong to another job
+	if errors.Is(err, asynq.ErrDuplicateTask) { // the lock of --unique may belong to another job
 		return slices.ContainsFunc(e.config.Sharded.Names(l.Queue), func(queue string) bool {
 			_, gone := asynq.NewInspectorFromRedisClient(e.rdb).GetTaskInfo(queue, l.ID)
 			return gone == nil
@@ -284,8 +285,8 @@ func (e *enqueuer) isEnqueued(l line, err error) bool {
 }
 
 // warn warns of types whose answers are not kept, and of queues that no running worker serves. If
-// no worker is running, it warns of queues that this config does not serve, and sets alone. It
-// ignores errors of Redis, because the jobs are already added.
+// no worker is running, it warns of queues that this config does not serve instead. It also sets
+// alone. It ignores errors of Redis, because the jobs are already added.
 func (e *enqueuer) warn() {
 	conf, stderr := e.config, e.stdio.Err
 	for _, name := range slices.Sorted(maps.Keys(e.unkept)) {

@@ -108,7 +108,7 @@ func (c *command) read(ctx context.Context, stdin io.Reader) (<-chan []row, erro
 			chunk = nil
 		}
 		scanner := bufio.NewScanner(readFunc(func(p []byte) (int, error) {
-			send() // the lines so far, because the next read can block
+			send() // pass on the lines so far, because the next read can block
 			return input.Read(p)
 		}))
 		scanner.Buffer(make([]byte, 64<<10), maxLine)
@@ -116,7 +116,7 @@ func (c *command) read(ctx context.Context, stdin io.Reader) (<-chan []row, erro
 		for ; scanner.Scan() && ctx.Err() == nil; number++ {
 			text := bytes.TrimSpace(scanner.Bytes())
 			if number == 1 {
-				text = bytes.TrimPrefix(text, []byte("\ufeff")) // Windows editors write it
+				text = bytes.TrimPrefix(text, []byte("\ufeff")) // Windows editors write this byte order mark
 			}
 			if len(text) > 0 {
 				chunk = append(chunk, row{number: number, text: bytes.Clone(text)})

@@ -82,7 +82,7 @@ func (m *moment) String() string {
 type plan struct {
 	jobs    int
 	unbound int                               // number of jobs that need no limit
-	queues  map[string]bool                   // of all jobs
+	queues  map[string]bool                   // queues of all jobs
 	parts   map[shard.Shard]*forecast.Options // the jobs with limits, by shard; the zero Shard is for queues without shards
 	soonest time.Time                         // the earliest start of a job; zero means now
 	latest  time.Time                         // the latest start of a job

@@ -52,16 +52,16 @@ func (c *apiCommand) Run(ctx context.Context, stdio cli.IO) error {
 }
 
 // limitedAPI serves at most rate calls in any second, by its own clock. It answers 429 to other
-// calls. These rejected calls use up the rate, too.
+// calls. A rejected call uses up the rate, too.
 type limitedAPI struct {
 	rate int
 
 	mu               sync.Mutex
-	arrivals         []time.Time // of the last second
+	arrivals         []time.Time // times of the calls in the last second, also of rejected ones
 	busiest          int         // largest number of calls within a second
 	served, rejected int
 	calls            map[string]int // served calls by path; not counted if nil
-	last             time.Time      // the last served call
+	last             time.Time      // when the last call was served
 }
 
 // ServeHTTP does not count calls of /healthz.

@@ -67,7 +67,7 @@ func (c *crawlsCommand) Run(ctx context.Context, conn *connection, stdio cli.IO)
 	}
 	type row struct {
 		frontier.Progress
-		leftOut int // sum of the counts by reason
+		leftOut int // number of URLs that the crawl left out, for any reason
 	}
 	var crawls []row
 	for _, name := range names {

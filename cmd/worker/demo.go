@@ -89,7 +89,7 @@ func (c *demoCommand) Run(ctx context.Context, stdio cli.IO) error {
 	}
 	defer server.Shutdown()
 
-	// In the ideal case Rate calls are made at once, and Rate calls after each second and margin.
+	// Ideally, Rate jobs make their calls at once, and Rate more after each second plus margin.
 	ideal := time.Duration((c.Jobs-1)/c.Rate) * (time.Second + c.Margin)
 	timeout := time.After(3*ideal + 30*time.Second)
 	for seconds := time.Tick(time.Second); api.done() < c.Jobs; {

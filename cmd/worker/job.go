@@ -87,7 +87,7 @@ type jobView struct {
 
 	Attempts int           `json:"attempts"`
 	Failures int           `json:"failures"`
-	Crashes  int           `json:"crashes,omitempty"` // of workers that ran the job; they are no failures
+	Crashes  int           `json:"crashes,omitempty"` // number of workers that crashed while they ran the job; a crash is no failure
 	MaxRetry int           `json:"max_retry"`
 	Error    string        `json:"error,omitempty"`
 	Failed   time.Time     `json:"failed,omitzero"`

@@ -67,8 +67,8 @@ func (b backlogView) String() string {
 
 type keyView struct {
 	Key   string    `json:"key"`
-	Text  string    `json:"text,omitempty"` // of an override: the key's rate and capacity, and why they changed
-	Until time.Time `json:"until,omitzero"` // end of a block
+	Text  string    `json:"text,omitempty"` // an override's rate and capacity, and why they changed; empty for a block
+	Until time.Time `json:"until,omitzero"` // end of the block; zero for an override
 }
 
 func (k keyView) String() string {
@@ -237,8 +237,9 @@ type limitKey struct {
 	Key  *string `placeholder:"KEY" help:"Key, if the limit counts by key."`
 }
 
-// normalized returns the key in the form that the jobs of the limit use. It returns an error if no
-// key is given and all tasks use the limit with a key: no job uses the meter of the empty key then.
+// normalized returns the key in the form that the jobs of the limit use. Without a
+// key it returns "". If all tasks that use the limit give a key, it returns an error, because no
+// job uses the meter of the empty key.
 func (c limitKey) normalized(conf *config.Config) (string, error) {
 	if c.Key != nil && *c.Key != "" {
 		key, err := conf.Tasks.Key(c.Name, *c.Key)
@@ -357,7 +358,8 @@ func (c *limitsSet) setKey(ctx context.Context, conf *config.Config, q *inspect.
 	return confirm(stdio, usageUnlessDown(q.SetKey(ctx, c.Name, key, o)), "%s of %s  %s", c.Name, display.Key(key), o)
 }
 
-// confirmed returns an error if a change has an impact on waiting jobs: the user must add --yes.
+// confirmed asks for --yes in an error if impact is not empty. impact says what a change does to
+// waiting jobs. confirmed returns err unchanged if it is not nil.
 func confirmed(impact string, err error) error {
 	if err == nil && impact != "" {
 		err = cli.Usagef("%s; add --yes to confirm", impact)

@@ -51,7 +51,7 @@ func execute(ctx context.Context, args []string, stdio cli.IO) int {
 		kong.BindToProvider(conn.queues), kong.BindToProvider(conn.schedules))
 }
 
-// confirm prints what a command did. If there is an error, it returns the error instead.
+// confirm prints what a command did. If err is not nil, it prints nothing and returns err.
 func confirm(stdio cli.IO, err error, did string, args ...any) error {
 	if err == nil {
 		_, err = fmt.Fprintln(stdio.Out, cli.Line(fmt.Sprintf(did, args...)))
@@ -59,8 +59,8 @@ func confirm(stdio cli.IO, err error, did string, args ...any) error {
 	return err
 }
 
-// connection is a command's connection to Redis. It opens when kong needs the argument of a Run
-// method and calls queues or schedules, or when a Run method calls open.
+// connection is a command's connection to Redis. A Run method opens it by a call of open. If Run
+// has a parameter of type Queues or Runner, kong opens it by a call of queues or schedules.
 type connection struct {
 	globals *cli.Globals
 	stderr  io.Writer

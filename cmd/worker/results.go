@@ -102,12 +102,12 @@ type result struct {
 	ID      string    `json:"id"`
 	Queue   string    `json:"queue"`
 	Type    string    `json:"type"`
-	Payload cli.Text  `json:"payload"` // without secrets
+	Payload cli.Text  `json:"payload"` // its secrets are hidden
 	State   string    `json:"state"`
 	Ended   time.Time `json:"ended"`
 	Error   string    `json:"error,omitempty"`
-	Result  *cli.Text `json:"result,omitempty"` // nil for an http:request
-	Body    *cli.Text `json:"body,omitempty"`   // nil for other types
+	Result  *cli.Text `json:"result,omitempty"` // what the handler wrote; nil for an http:request
+	Body    *cli.Text `json:"body,omitempty"`   // the response's body; nil for other types than http:request
 	*tasks.HTTPResult
 
 	response response
@@ -148,7 +148,7 @@ func (r result) line() string {
 // response is the result that a job's handler wrote. For an http:request it is the response to the
 // last run.
 type response struct {
-	call *tasks.HTTPResult // nil for other types
+	call *tasks.HTTPResult // nil if the result is no HTTPResult of an http:request
 	body []byte
 }
 
@@ -199,7 +199,7 @@ func (r response) status() string {
 type folder struct {
 	root                     *os.Root
 	stdio                    cli.IO
-	written, exist, differed int // numbers of bodies; exist: a file has the same content
+	written, exist, differed int // numbers of bodies: new files, files with the same content, files with other content
 }
 
 // createFolder creates the folder if it is missing. Existing files in it are never replaced.
@@ -220,7 +220,7 @@ func (f *folder) put(r result) error {
 	if err := errors.Join(f.root.MkdirAll(queue, 0o755), f.root.WriteFile(temp, r.response.body, 0o644)); err != nil {
 		return err
 	}
-	err := f.root.Link(temp, name) // unlike a rename, it replaces no file
+	err := f.root.Link(temp, name) // Link replaces no file, unlike Rename
 	err = errors.Join(err, f.root.Remove(temp))
 	if errors.Is(err, fs.ErrExist) {
 		if before, err := f.root.ReadFile(name); err == nil && bytes.Equal(before, r.response.body) {

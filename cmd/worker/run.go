@@ -46,7 +46,7 @@ func (c *runCommand) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) erro
 }
 
 func (c *runCommand) start(ctx context.Context, g *cli.Globals, log *slog.Logger, stdio cli.IO) error {
-	text, _ := os.ReadFile(g.Path()) // load reports the error
+	text, _ := os.ReadFile(g.Path()) // c.load reports an error of reading
 	conf, err := c.load(g)
 	if err != nil {
 		return err
@@ -59,7 +59,7 @@ func (c *runCommand) start(ctx context.Context, g *cli.Globals, log *slog.Logger
 	}
 	out := stdio.Out
 	if c.AsJSON() {
-		out = stdio.Err // which logs each line
+		out = stdio.Err // stdio.Err logs each line that is written to it
 	}
 	printSetup(out, g.Path(), conf)
 	w, err := worker.New(conf, worker.Options{
@@ -71,12 +71,12 @@ func (c *runCommand) start(ctx context.Context, g *cli.Globals, log *slog.Logger
 	}
 	err = w.Run(ctx)
 	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
-		return nil // stopped during the start
+		return nil // a signal stopped the worker during its start
 	}
 	return err
 }
 
-// load reads the config and applies the flags.
+// load reads the config and applies the flags. It fails on MachineErrors.
 func (c *runCommand) load(g *cli.Globals) (*config.Config, error) {
 	conf, err := g.Load()
 	if err != nil {

@@ -25,7 +25,7 @@ func (throttleCommand) Help() string {
 }
 
 func (c *throttleCommand) Run(ctx context.Context, q *inspect.Queues, stdio cli.IO) error {
-	const longest = math.MaxInt64 / int(time.Second) // avoids an overflow
+	const longest = math.MaxInt64 / int(time.Second) // in seconds; a longer period would overflow time.Duration
 	period := time.Duration(max(-longest, min(c.Period, longest))) * time.Second
 	d, err := q.Limiter.Throttle(ctx, c.Key, c.MaxBurst, c.Count, period, c.Quantity)
 	if err != nil {

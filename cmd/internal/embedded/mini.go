@@ -26,7 +26,7 @@ func (s *Store) runMini(ctx context.Context) error {
 	m, file := miniredis.NewMiniRedis(), filepath.Join(s.dir, "appendonly.aof")
 	defer m.Close()
 	// No connection is reused: the last save comes after the server has closed all connections, and
-	// needs a new one.
+	// needs a new connection.
 	rdb := redis.NewClient(&redis.Options{ConnMaxLifetime: 1, ReadTimeout: -1, Dialer: func(context.Context, string, string) (net.Conn, error) { return m.Dial() }})
 	defer rdb.Close()
 	if err := load(rdb, file); err != nil {
@@ -64,13 +64,13 @@ func (s *Store) runMini(ctx context.Context) error {
 	accepting.Wait()
 	m.CtxCancel() // ends the commands that block
 	m.Server().Close()
-	if err := save(rdb, file); err != nil { // after the last reply
+	if err := save(rdb, file); err != nil { // saves all changes up to the last reply
 		return fmt.Errorf("cannot save the jobs in %s; changes since the last save are lost: %w", s.dir, err)
 	}
 	return nil
 }
 
-// save replaces the file: a crash leaves the old one or the new one.
+// save replaces the file. If a crash interrupts it, the file is still the complete old one.
 func save(rdb *redis.Client, path string) error {
 	text, err := rdb.Eval(context.Background(), dump, nil).Text()
 	if err == nil {
@@ -109,7 +109,7 @@ return table.concat(all)`
 // load executes the commands of a file that save wrote. Without the file there is no data to load.
 func load(rdb *redis.Client, path string) error {
 	ctx := context.Background()
-	if err := rdb.Ping(ctx).Err(); err != nil { // also starts miniredis, without a port
+	if err := rdb.Ping(ctx).Err(); err != nil { // the ping also starts miniredis, which listens at no port
 		return err
 	}
 	text, err := os.ReadFile(path)

@@ -27,8 +27,8 @@ const FolderName = ".headgate"
 const answerTimeout = 10 * time.Second
 
 var (
-	tick            = time.Second        // between two checks of the folder, and between two saves of a miniredis
-	childAttributes *syscall.SysProcAttr // of redis-server, set by the source file for an operating system
+	tick            = time.Second        // time between two checks of the folder, and the shortest between two saves of a miniredis
+	childAttributes *syscall.SysProcAttr // attributes of the process redis-server; nil except on Linux
 )
 
 // A Store is the Redis of one folder. The process that holds the folder's lock runs the server.
@@ -41,14 +41,14 @@ type Store struct {
 	failed  chan error // gets the first error; later errors are logged
 	cancel  context.CancelFunc
 	running sync.WaitGroup
-	err     error // why the server could not be closed
+	err     error // why the server ended badly at Close; nil if it ended well
 }
 
 // Open returns the Store of the folder dir, after the server has answered. Until Close, log gets
 // lines about the server if this process runs it.
 func Open(ctx context.Context, dir string, log func(line string)) (*Store, error) {
 	s := &Store{Socket: filepath.Join(dir, "redis.sock"), dir: dir, log: log, failed: make(chan error, 1)}
-	if len(s.Socket) > 103 { // that is the limit on some systems
+	if len(s.Socket) > 103 { // some systems allow no longer path of a socket
 		return nil, fmt.Errorf("the path %s is too long for a Unix socket: start the command in the folder of the config file", s.Socket)
 	}
 	run, cancel := context.WithCancel(context.WithoutCancel(ctx))
@@ -130,7 +130,7 @@ func (s *Store) serve(ctx context.Context) error {
 		return nil
 	}
 	if err == nil {
-		_ = os.Remove(s.Socket) // a crash leaves it
+		_ = os.Remove(s.Socket) // a crashed server leaves its socket
 		err = errors.Join(os.WriteFile(filepath.Join(s.dir, ".gitignore"), []byte("*\n"), 0o600), os.WriteFile(lock.Name(), fmt.Append(nil, os.Getpid()), 0o600))
 	}
 	if err != nil {
@@ -176,7 +176,7 @@ func (s *Store) run(ctx context.Context, lock *os.File) error {
 
 func (s *Store) runChild(ctx context.Context, path string, lock *os.File) error {
 	log := filepath.Join(s.dir, "redis.log")
-	_ = os.Remove(log) // of the last server
+	_ = os.Remove(log) // the log of the previous server
 	cmd := exec.CommandContext(ctx, path, "--port", "0", "--logfile", "redis.log", "--unixsocket", "redis.sock", "--unixsocketperm", "700",
 		"--save", "", "--appendonly", "yes", "--auto-aof-rewrite-min-size", "4mb", "--maxmemory-policy", "noeviction")
 	cmd.Dir, cmd.SysProcAttr = s.dir, childAttributes

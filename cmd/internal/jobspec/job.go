@@ -84,9 +84,9 @@ func (o Options) Validate() error {
 	return nil
 }
 
-// Fill adds a random ID if there is none, and missing options: those of defaults, else of the
-// config, else asynq's. It converts In to At, so that a delay before the job is enqueued does not
-// move its start.
+// Fill adds a random ID if the job has none. An option that the job lacks comes from defaults, else
+// from the config, else from asynq. Fill converts In to At, so that a delay before the job is
+// enqueued does not move the job's start.
 func (j Job) Fill(defaults Options, c *config.Config) Job {
 	task := c.Tasks[j.Type]
 	if j.ID == "" {

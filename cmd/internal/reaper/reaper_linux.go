@@ -33,10 +33,10 @@ func Run(ctx context.Context) {
 	}
 }
 
-// A zombie is an ended child whose status has not been read.
+// zombie is an ended child whose status has not been read.
 type zombie struct {
 	pid   int
-	start string // tells it from a later process with the same ID
+	start string // start time, which tells the zombie from a later process with the same ID
 }
 
 type zombies map[zombie]bool
@@ -62,7 +62,7 @@ func list() zombies {
 	for _, file := range files {
 		text, _ := os.ReadFile(file) // fails if the process has just gone
 		_, after, _ := strings.Cut(string(text), ") Z ")
-		fields := strings.Fields(after) // from the fourth on: the ID of the parent; the 22nd is the start
+		fields := strings.Fields(after) // from the fourth field on, which is the parent's ID; the 22nd field is the start time
 		if len(fields) < 19 || fields[0] != fmt.Sprint(os.Getpid()) {
 			continue
 		}

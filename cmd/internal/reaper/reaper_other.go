@@ -4,5 +4,5 @@ package reaper
 
 import "context"
 
-// Run does nothing: containers are Linux.
+// Run does nothing, because a worker is process 1 only in a Linux container.
 func Run(context.Context) {}

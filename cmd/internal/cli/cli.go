@@ -38,8 +38,8 @@ func Process(command func(ctx context.Context, args []string, stdio IO) (code in
 
 // Main parses the arguments into the grammar, a struct with kong's tags, calls the Run method of
 // the selected command, and returns the exit code. Run can take a context.Context, an IO, a
-// *Globals and the values that the options more bind. Errors are printed to IO.Err; see UsageError
-// and ExitCode.
+// *Globals and the values that the options more bind. Main prints errors to stdio.Err; see
+// UsageError and ExitCode.
 func Main(ctx context.Context, name, about string, grammar any, globals *Globals, args []string, stdio IO, more ...kong.Option) (code int) {
 	defer func() {
 		switch cause := recover().(type) {

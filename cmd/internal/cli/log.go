@@ -80,8 +80,8 @@ func (l lineLogger) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Report returns the error, which Main prints. If the log is JSON, it logs the error and returns only
-// the exit code.
+// Report returns err, which Main prints. If the log is JSON, Report logs err instead, and returns
+// only the exit code.
 func (f LogFlags) Report(log *slog.Logger, message string, err error) error {
 	if _, printed := errors.AsType[ExitCode](err); err == nil || printed || !f.AsJSON() {
 		return err

@@ -42,7 +42,7 @@ func Cell(text string) string { return display.Line(text, cellBytes) }
 // it prints the text none instead of a table.
 func List[Row any](w io.Writer, asJSON bool, rows []Row, none string, titles ...string) error {
 	if asJSON {
-		return JSON(w, append([]Row{}, rows...)) // [], not null
+		return JSON(w, append([]Row{}, rows...)) // no rows are printed as [], not as null
 	}
 	if len(rows) == 0 {
 		_, err := fmt.Fprintln(w, none)
@@ -59,7 +59,7 @@ func Table[Row any](w io.Writer, rows []Row, titles ...string) error {
 	fmt.Fprintln(columns, strings.Join(titles, "\t")+"\t")
 	for _, row := range rows {
 		for _, title := range titles {
-			fmt.Fprint(columns, Cell(cell(reflect.Indirect(reflect.ValueOf(row)), title)), "\t") // also if empty, because tabwriter ends a column at a row without it
+			fmt.Fprint(columns, Cell(cell(reflect.Indirect(reflect.ValueOf(row)), title)), "\t") // an empty cell, too, because tabwriter ends a column at a row without the cell
 		}
 		fmt.Fprintln(columns)
 	}
@@ -108,7 +108,8 @@ func fieldLines(object reflect.Value) (lines [][2]string) {
 	return lines
 }
 
-// cell returns the text of the field that a column shows. A zero value is empty if JSON omits it.
+// cell returns the text of the field that a column shows. It is empty for a zero value that JSON
+// omits.
 func cell(row reflect.Value, title string) string {
 	for _, field := range slices.Backward(reflect.VisibleFields(row.Type())) {
 		if !strings.EqualFold(field.Name, strings.ReplaceAll(title, " ", "")) {

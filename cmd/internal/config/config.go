@@ -115,8 +115,8 @@ func Load(path string) (*Config, error) {
 	return c, err
 }
 
-// Parse reads the content of a config file. name is the file's name in errors, which are of type
-// Errors.
+// Parse reads the content of a config file. Its errors are of type Errors, and show name as the
+// file's name.
 func Parse(name string, data []byte) (*Config, error) {
 	d := newDecoder(name)
 	data = bytes.TrimPrefix(data, []byte("\ufeff")) // Windows editors write it

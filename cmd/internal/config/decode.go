@@ -28,9 +28,9 @@ import (
 // it continues after an error, and keeps the position of each value for later checks.
 type decoder struct {
 	file  string
-	at    map[string]*token.Position // by path
+	at    map[string]*token.Position // positions of the values in the file, by path
 	bad   map[string]bool            // paths that could not be decoded
-	meant map[string]bool            // likely paths of misspelled fields, which are not reported as missing
+	meant map[string]bool            // paths that misspelled fields probably mean; their fields are not reported as missing
 	errs  Errors
 
 	sections    map[string]string // see Config.Sections
@@ -108,7 +108,7 @@ func (d *decoder) fail(node ast.Node, path, format string, args ...any) {
 	d.errorAt(start(node), path, format, args...)
 }
 
-// want adds an error about a value, unless ok is true or the file does not have the path.
+// want adds an error about a path if ok is false and the file has the path.
 func (d *decoder) want(ok bool, path, format string, args ...any) {
 	if !ok && d.has(path) {
 		d.errorf(path, format, args...)
@@ -340,8 +340,8 @@ func (d *decoder) scalar(path string, node ast.Node, to any) {
 	d.fail(node, path, "want %s, not %s", want, describe(node))
 }
 
-// text decodes a node by the UnmarshalText of its type. It passes numbers and booleans as text,
-// too, such as 3 of cost: 3.
+// text decodes a node by the UnmarshalText of its type. It passes numbers and booleans as text:
+// for cost: 3 it passes "3".
 func (d *decoder) text(path string, node ast.Node, to encoding.TextUnmarshaler) {
 	if !isScalar(node) {
 		d.fail(node, path, "want text, not %s", describe(node))
@@ -357,7 +357,8 @@ func (d *decoder) text(path string, node ast.Node, to encoding.TextUnmarshaler) 
 	}
 }
 
-// any decodes a node of a payload into a map[string]any, a []any or a scalar, which JSON can have.
+// any decodes a node of a payload into a map[string]any, a []any or a scalar. It reports a scalar
+// that JSON does not have.
 func (d *decoder) any(path string, node ast.Node) any {
 	switch node.(type) {
 	case ast.MapNode:
@@ -394,7 +395,7 @@ func isScalar(node ast.Node) bool {
 	return isString(node)
 }
 
-// source is a scalar as written, without quotes.
+// source returns a scalar as the file has it, without quotes.
 func source(node ast.Node) string {
 	if block, ok := node.(*ast.LiteralNode); ok {
 		return strings.TrimSuffix(block.Value.Value, "\n")

@@ -15,7 +15,7 @@ func (d *decoder) limits(from map[string]throttle.Limit) []throttle.Limit {
 			l.Kind = throttle.SlidingLog
 		}
 		l.Name = name
-		maps.DeleteFunc(l.Overrides, func(_ string, o throttle.Override) bool { return o == throttle.Override{} }) // it could not be decoded
+		maps.DeleteFunc(l.Overrides, func(_ string, o throttle.Override) bool { return o == throttle.Override{} }) // an override that could not be decoded is zero
 		d.checkLimit(path, l)
 		limits = append(limits, l)
 	}

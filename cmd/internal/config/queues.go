@@ -64,7 +64,7 @@ func (d *decoder) checkQueues(queues Queues) {
 
 // checkShards sets c.Sharded: the sharded queues, each with the limits that tasks use with its
 // shard key and the limits to divide. It reports a limit that belongs to two queues, a task that
-// needs limits of two queues, and a task that uses another key for a limit by shard key.
+// needs limits of two queues, and a task that uses a limit by shard key with another key.
 func (d *decoder) checkShards(c *Config) {
 	var homes []shard.Queue
 	for _, name := range slices.Sorted(maps.Keys(c.Queues)) {

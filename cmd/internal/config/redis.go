@@ -84,7 +84,7 @@ func readRedis(scheme, rest string) (r Redis, err error) {
 	r.byTLS, r.user = transport == "rediss", u.User.Username()
 	r.shown = scheme + "://" + rest[at:end] + u.Path
 	query, db := u.Query(), strings.Trim(u.Path, "/")
-	hosts[0] = u.Host // without %XX
+	hosts[0] = u.Host // url.Parse has replaced each %XX
 	for i, host := range hosts {
 		if hosts[i], err = withPort(host, port); err != nil {
 			return r, err
@@ -145,8 +145,8 @@ func reason(err error) error {
 	return errors.New(strings.TrimPrefix(err.Error(), "redis: "))
 }
 
-// Defaults of the URL's options. Commands are repeated for some seconds, because asynq runs a
-// finished job again if the command that acknowledges it fails.
+// Defaults of the URL's options. The client repeats a failed command for some seconds, because
+// asynq runs a finished job again if the command that acknowledges the job fails.
 const (
 	maxRetries      = 10
 	maxRetryBackoff = time.Second
@@ -162,8 +162,8 @@ func (d *decoder) checkRedis(r *Redis, t TLS) {
 // IsZero reports whether no Redis is configured.
 func (r Redis) IsZero() bool { return r.options == nil }
 
-// UseTLS adds t to the TLS settings of the URL. The files are read when a client is made. It
-// returns an error if the URL does not use TLS.
+// UseTLS adds t to the TLS settings of the URL. The files are read when a client is made. If t is
+// not zero and the URL does not use TLS, UseTLS returns an error.
 func (r *Redis) UseTLS(t TLS) error {
 	if t != (TLS{}) && !r.IsZero() && !r.byTLS {
 		return fmt.Errorf("%s is without TLS: want rediss:// instead of redis://", r)
@@ -194,12 +194,12 @@ func (r Redis) client(retries bool) (rdb redis.UniversalClient, err error) {
 			*tries = -1
 		}
 	}
-	// go-redis's notifications about maintenance resolve host names, which can delay a connection, so they are off. With several
-	// servers, ServerName stays empty, so that the certificate of each server must have that
-	// server's own name.
+	// Notifications about maintenance are off, because go-redis resolves host names for them, which
+	// can delay a connection. With several servers, ServerName stays empty: then the certificate of
+	// each server must have that server's own name.
 	off := &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	switch o := r.options.(type) {
-	case *redis.FailoverOptions: // has no such notifications
+	case *redis.FailoverOptions: // a sentinel client has no notifications about maintenance
 		o = new(*o)
 		tune(&o.TLSConfig, false, &o.MaxRetries, &o.MaxRetryBackoff)
 		rdb = redis.NewFailoverClient(o)
@@ -210,7 +210,7 @@ func (r Redis) client(retries bool) (rdb redis.UniversalClient, err error) {
 		if !retries {
 			o.MaxRedirects = -1
 		}
-		o.ClusterStateReloadInterval = 5 * time.Second // producers may fail for so long after a master's death
+		o.ClusterStateReloadInterval = 5 * time.Second // after a master's death, producers may fail until this time has passed
 		rdb = redis.NewClusterClient(o)
 	case *redis.Options:
 		o = new(*o)
@@ -239,7 +239,7 @@ var reachTimeout = 3 * time.Second
 
 const (
 	refusedTimeout = time.Second           // how long Reach waits if the connection is refused
-	pause          = 50 * time.Millisecond // between two pings of Reach
+	pause          = 50 * time.Millisecond // time between two pings of Reach
 )
 
 // ErrNoRedis means that no Redis is configured, and that the embedded Redis has no data.
@@ -274,8 +274,8 @@ func (r Redis) Create(ctx context.Context, say func(line string)) (rdb redis.Uni
 }
 
 // Connect returns a client of r, or of the embedded Redis if r is zero, after Redis has answered.
-// The caller must call end. It closes the client, and stops the embedded Redis if this process runs
-// it. The error wraps ErrNoRedis if the embedded Redis has no folder.
+// The caller must call end, which closes the client, and stops the embedded Redis if this process
+// runs it. The error wraps ErrNoRedis if the embedded Redis has no folder.
 func (r Redis) Connect(ctx context.Context) (rdb redis.UniversalClient, end func() error, err error) {
 	if r.IsZero() {
 		if _, err := os.Stat(r.Folder()); errors.Is(err, fs.ErrNotExist) {

@@ -27,7 +27,7 @@ type ErrorClass struct {
 	scheduler.ErrorClass
 }
 
-// Policy is the policy as the scheduler takes it.
+// Policy returns r in the form that package scheduler takes.
 func (r Retry) Policy() *scheduler.RetryPolicy {
 	policy := &scheduler.RetryPolicy{Backoff: r.Backoff}
 	for _, class := range r.Errors {
@@ -36,7 +36,7 @@ func (r Retry) Policy() *scheduler.RetryPolicy {
 	return policy
 }
 
-// errorClasses are the values of Class. exitClass matches exit:N, which is a value, too.
+// errorClasses are the values of Class except exit:N, which exitClass matches.
 var (
 	errorClasses = []string{tasks.Class3xx, tasks.Class4xx, tasks.Class5xx, tasks.ClassExit, tasks.ClassKilled, tasks.ClassNetwork}
 	exitClass    = regexp.MustCompile(`^exit:(?:[1-9]|[1-9]\d|1\d\d|2[0-4]\d|25[0-5])$`)
@@ -74,7 +74,7 @@ func (d *decoder) checkRetry(path string, r Retry) {
 }
 
 // checkBackoff reports invalid waits. It skips values that an error class takes from Retry, because
-// their errors are reported there.
+// checkRetry reports their errors once, at the fields of Retry.
 func (d *decoder) checkBackoff(path string, b scheduler.Backoff) {
 	base, limit := path+".base", path+".cap"
 	switch {

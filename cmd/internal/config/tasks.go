@@ -88,8 +88,8 @@ func (t Tasks) Unkept(typename string) bool {
 	return typename == tasks.TypeHTTPRequest && task.Retention == 0 && len(task.Then) == 0
 }
 
-// KeysOf returns the key expression of each use of a limit by a task, in no order. It is empty for
-// a use without a key.
+// KeysOf returns the key expression of each use of a limit by a task, in no order. The expression
+// of a use without a key is empty.
 func (t Tasks) KeysOf(limit string) (keys []string) {
 	for _, n := range t.needsOf(limit) {
 		keys = append(keys, n.Key.String())
@@ -127,7 +127,7 @@ func (t Tasks) Key(limit, key string) (string, error) {
 }
 
 // Costs returns the actual costs of a finished job, by limit, for limits with a settle expression.
-// It calls result only if there is such a limit, and otherwise returns nil.
+// If no limit has one, Costs returns nil and does not call result.
 func (t Tasks) Costs(job *expression.Job, result func() ([]byte, error)) (costs map[string]int, err error) {
 	done := &expression.Done{Job: *job, MustBeJSON: true}
 	for _, n := range t[job.Type].Limits {
@@ -229,8 +229,8 @@ type RetryAfterScope string
 // The values of Task.RetryAfterScope. Limits that BlockOn429 names are in both scopes.
 const (
 	// ScopeHost are the limits whose key is the called host, as host(payload.url) is: a response
-	// says nothing about other hosts. A job with such a limit blocks no other limit. The limits of
-	// any other job are blocked as after a 429 without a time.
+	// says nothing about other hosts. A job with such a limit blocks no other limit. If a job
+	// has no such limit, a 429 blocks its limits as a 429 without a time does.
 	ScopeHost RetryAfterScope = "host"
 	// ScopeAll are all limits that a 429 blocks.
 	ScopeAll RetryAfterScope = "all"
@@ -245,9 +245,9 @@ func (s *RetryAfterScope) UnmarshalText(text []byte) error {
 	return fmt.Errorf("%q: want host or all", text)
 }
 
-// blocks returns the limits that a 429 blocks, until the time that the upstream names. Nil means
-// the limits with a key, or all limits if none has a key; the time that the upstream names does not
-// count.
+// blocks returns the limits that a 429 blocks until the time that the upstream names. If the result
+// is nil, a 429 blocks the limits with a key, or all limits if none has a key, and the upstream's
+// time does not count.
 func (t Task) blocks() []string {
 	if t.BlockOn429 != nil {
 		return t.BlockOn429
@@ -271,7 +271,7 @@ func (t Task) blocks() []string {
 	return all
 }
 
-// JobOf returns the variables of expressions for the task of a context.
+// JobOf returns the variables of expressions about a task. ctx is the context of its attempt.
 func JobOf(ctx context.Context, task *asynq.Task) *expression.Job {
 	_, id, _ := scheduler.GetJob(ctx)
 	return &expression.Job{Type: task.Type(), Queue: scheduler.GetQueue(ctx), ID: id, Payload: task.Payload()}

@@ -1,10 +1,11 @@
 // Package expression evaluates the expressions of headgate.yaml: the key, cost and priority of a
 // job, and the ${…} parts of payloads. The language is github.com/expr-lang/expr.
 //
-// An expression of a job can use payload, the decoded JSON, and task.type, task.queue and task.id;
-// if the job is finished, also result. An expression of a schedule can use tick, the time.Time of
-// the tick in the schedule's zone. All can use host(url) and the functions of expr, except now,
-// because results must be repeatable, and except what could be slow, such as loops.
+// An expression of a job can use payload, the decoded JSON, and task.type, task.queue and task.id.
+// An expression of a finished job can also use result. An expression of a schedule can use tick,
+// the time.Time of the tick in the schedule's zone. All can use host(url) and the functions of
+// expr, except now, because results must be repeatable, and except what could be slow, such as
+// loops.
 package expression
 
 import (
@@ -31,7 +32,7 @@ type program struct {
 	code   *vm.Program
 	names  map[string]bool // the variables that it uses
 	byHost bool            // whether it uses host(payload.url)
-	wrong  error           // the first construct that Visit has rejected
+	wrong  error           // Visit's error about the first construct that it rejects; nil if there is none
 }
 
 // compile compiles an expression that may use the variables vars. what names the kind of expression

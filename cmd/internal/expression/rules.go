@@ -16,7 +16,7 @@ import (
 // the default of the kind K. An Expression is safe for concurrent use.
 type Expression[T any, K kind[T]] struct{ *program }
 
-// kind is where an expression is used, such as key or cost.
+// kind is one use of expressions, such as key or cost.
 type kind[T any] interface {
 	// properties returns the name for errors, the variables, and the default.
 	properties() (name string, vars []string, standard T)
@@ -93,7 +93,8 @@ func (costKind) convert(value any) (int, error) {
 
 // Settle is the actual cost of a finished job. The result of an http:request has the status and the
 // body of the response, so a number in a JSON body is fromJSON(result.body).usage.total_tokens. The
-// zero Settle means that the job keeps its cost; the result 0 of Of then has no meaning.
+// zero Settle means that the job keeps its cost. For the zero Settle, the result of Of is 0 and has
+// no meaning.
 type Settle = Expression[int, settleKind]
 
 type settleKind struct{}
@@ -135,8 +136,8 @@ func (weightKind) convert(value any) (int, error) {
 	return integer(value, 1, fairqueue.MaxKeyWeight, fmt.Sprintf("from 1 to %d", fairqueue.MaxKeyWeight))
 }
 
-// When is a condition on a finished job, such as result.ok. It is false if the value is a missing
-// field or null. The zero When is true.
+// When is a condition on a finished job, such as result.ok. If the value is null or a missing
+// field, the condition is false. The zero When is true.
 type When = Expression[bool, whenKind]
 
 type whenKind struct{}

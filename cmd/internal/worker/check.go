@@ -14,8 +14,8 @@ import (
 	"github.com/headgate/headgate/internal/script"
 )
 
-// Check checks what a worker needs. With this error a worker could not run; with the warnings it
-// could.
+// Check checks what a worker with this config needs. An error means that the worker could not run.
+// With warnings alone it could run.
 func Check(ctx context.Context, conf *config.Config) (warnings []string, err error) {
 	if text := impoliteWarning(conf); text != "" {
 		warnings = append(warnings, text)
@@ -95,7 +95,7 @@ func savingWarning(ctx context.Context, rdb redis.UniversalClient) string {
 }
 
 // maxSkew is the largest difference between the clocks that is not reported. With a larger
-// difference, waiting jobs can come early and be denied once more.
+// difference, asynq can take a waiting job out too early, and the job is denied once more.
 const maxSkew = 3 * time.Second
 
 func clockWarning(ctx context.Context, rdb redis.UniversalClient) string {
@@ -108,7 +108,7 @@ func clockWarning(ctx context.Context, rdb redis.UniversalClient) string {
 	return fmt.Sprintf("Redis's clock and the clock of this machine differ by %s: set both by NTP", ahead.Abs())
 }
 
-// infoOf returns the persistence section of INFO.
+// infoOf returns the persistence section of INFO. It is empty if Redis does not answer.
 func infoOf(ctx context.Context, rdb redis.UniversalClient) map[string]string {
 	fields := map[string]string{}
 	for line := range strings.Lines(rdb.Info(ctx, "persistence").Val()) {

@@ -38,7 +38,7 @@ func (w *Worker) outcome(ctx context.Context, err error) string {
 		return "done"
 	case errors.Is(err, asynq.RevokeTask):
 		return "dropped"
-	case scheduler.IsPutBack(err), w.stopping.Load() && errors.Is(ctx.Err(), context.Canceled): // asynq ends it and puts it back
+	case scheduler.IsPutBack(err), w.stopping.Load() && errors.Is(ctx.Err(), context.Canceled): // asynq stops the job and puts it back
 		return "put back"
 	}
 	return "failed"
@@ -54,7 +54,7 @@ func (w *Worker) costs(ctx context.Context, task *asynq.Task, result func() ([]b
 const thenRetention = 10 * time.Minute
 
 // enqueueNext enqueues the jobs that follow a finished job, before the job is acknowledged. After a
-// crash in between the job runs again, and the IDs of the next jobs exist already.
+// crash in between, the job runs again and finds that the IDs of the next jobs exist already.
 func (w *Worker) enqueueNext(next asynq.Handler) asynq.Handler {
 	return asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
 		if err := next.ProcessTask(ctx, task); err != nil {

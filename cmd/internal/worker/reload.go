@@ -23,8 +23,8 @@ import (
 // changes of links, of folders and on network file systems.
 const readInterval = 250 * time.Millisecond
 
-// watch reloads the config on SIGHUP, and when two reads of its changed file agree, because editors
-// write in several steps. A missing file is like an empty one.
+// watch reloads the config on SIGHUP. It also reloads a changed file when two reads in a row agree,
+// because editors write in several steps. A missing file is like an empty one.
 func (w *Worker) watch(ctx context.Context) {
 	ticker := time.NewTicker(readInterval)
 	defer ticker.Stop()
@@ -50,7 +50,7 @@ func (w *Worker) watch(ctx context.Context) {
 // and an empty file change nothing, because otherwise an accident would lift all limits.
 func (w *Worker) reload(ctx context.Context) { w.badFile.Store(w.readAgain(ctx) != nil) }
 
-// readAgain returns why the config was not applied.
+// readAgain does the work of reload. It returns why the config was not applied, or nil.
 func (w *Worker) readAgain(ctx context.Context) error {
 	next, err := w.options.Load()
 	if err == nil && next.DefaultReason != "" {
@@ -108,7 +108,8 @@ func (w *Worker) logRemoved(old, next *config.Config) {
 	}
 }
 
-// impoliteWarning is about crawls without a limit for each host. Otherwise it is empty.
+// impoliteWarning warns of crawls without a limit for each host. It is empty if crawl:fetch has
+// such a limit, or is not in the config.
 func impoliteWarning(c *config.Config) string {
 	task, crawls := c.Tasks[tasks.TypeCrawlFetch]
 	if !crawls || slices.ContainsFunc(task.Limits, func(n config.Need) bool { return n.Key.ByHost() }) {

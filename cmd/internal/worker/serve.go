@@ -109,11 +109,11 @@ func (w *Worker) ready(ctx context.Context) error {
 }
 
 const (
-	readyTimeout   = time.Second      // of the check of Redis
-	requestTimeout = 5 * time.Second  // for a client to send its request
-	answerTimeout  = 30 * time.Second // to compute an answer, and for the client to read it
-	idleTimeout    = time.Minute      // of a connection without a request
-	closeTimeout   = 2 * time.Second  // for requests to end when the server stops
+	readyTimeout   = time.Second      // bounds the check of Redis
+	requestTimeout = 5 * time.Second  // bounds the time in which a client sends its request
+	answerTimeout  = 30 * time.Second // bounds the time in which an answer is computed and the client reads it
+	idleTimeout    = time.Minute      // bounds the time of a connection without a request
+	closeTimeout   = 2 * time.Second  // bounds the time in which requests end when the server stops
 )
 
 // Listen listens at an address such as :9090, which is for this machine only. The listener is nil if

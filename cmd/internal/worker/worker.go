@@ -46,9 +46,9 @@ type Options struct {
 	LogJobs bool
 	// Notes gets lines about the embedded Redis. Nil means nowhere.
 	Notes io.Writer
-	// Redis is used instead of the config's, and left open.
+	// Redis is used instead of the config's Redis, and Run leaves it open. Nil means the config's.
 	Redis redis.UniversalClient
-	// Transport makes the calls of http:request and crawl:fetch instead of the config's http.
+	// Transport makes the calls of http:request and crawl:fetch. Nil means the config's http.
 	Transport http.RoundTripper
 }
 
@@ -67,7 +67,7 @@ type Worker struct {
 	outages  *redishealth.OutageFilter
 	quiet    *slog.Logger // logs of an outage only its beginning and its end
 	hangup   chan os.Signal
-	keeps    sync.Once // for the warning of keptRule
+	keeps    sync.Once // limits the warning of keptRule to once
 	stopping atomic.Bool
 	handlers
 }
@@ -92,7 +92,7 @@ func New(c *config.Config, o Options) (*Worker, error) {
 
 // Run runs jobs until ctx ends. Then running jobs have the config's shutdown_timeout to finish.
 func (w *Worker) Run(ctx context.Context) error {
-	signal.Notify(w.hangup, syscall.SIGHUP) // also while it waits for Redis
+	signal.Notify(w.hangup, syscall.SIGHUP) // first, so that SIGHUP never ends the worker, not even while it waits for Redis
 	defer signal.Stop(w.hangup)
 	c := w.config.Load()
 	end, err := w.open(ctx, c.Redis)
@@ -100,7 +100,7 @@ func (w *Worker) Run(ctx context.Context) error {
 		return err
 	}
 	defer end()
-	l, err := Listen(ctx, c.Listen) // before any job runs
+	l, err := Listen(ctx, c.Listen) // before any job runs, so that an address in use stops no job
 	if err != nil {
 		return err
 	}
@@ -230,8 +230,8 @@ func (w *Worker) mux(feedback *tasks.Feedback) *asynq.ServeMux {
 	return mux
 }
 
-// serve runs until ctx ends, and then waits up to shutdown_timeout for the running jobs. After that
-// asynq puts them back into their queues.
+// serve runs until ctx ends, and then waits up to shutdown_timeout for the running jobs. After this
+// time asynq puts the jobs that still run back into their queues.
 func (w *Worker) serve(ctx context.Context) error {
 	w.log.Info("running jobs")
 	var others sync.WaitGroup
@@ -349,7 +349,8 @@ type handlers struct {
 	commands *tasks.ExecHandler
 }
 
-// newHandlers returns the handlers of a config. Its error is that of New.
+// newHandlers returns the handlers of a config. If a file that the config names cannot be used, the
+// error says which.
 func newHandlers(c *config.Config) (h handlers, err error) {
 	if h.calls, err = c.HTTP.Handler(); err != nil {
 		return h, err
@@ -399,12 +400,12 @@ func (c crawlClient) EnqueueContext(ctx context.Context, task *asynq.Task, opts 
 	return c.Client.EnqueueContext(ctx, task, opts...)
 }
 
-// asynqLog logs what asynq logs, and its infos as debug lines.
+// asynqLog passes asynq's lines on to log. Lines of level info become debug lines.
 type asynqLog struct{ log *slog.Logger }
 
-var ofAsynq = redishealth.MayBeLate(context.Background()) // of lines that asynq may log after an outage
+var ofAsynq = redishealth.MayBeLate(context.Background()) // context of asynq's lines, which may come after the outage that they are about
 
-// Warn leaves out what logFailure logs.
+// Warn leaves out lines about a job that logFailure also logs.
 func (l asynqLog) Warn(args ...any) {
 	text := fmt.Sprint(args...)
 	if strings.HasPrefix(text, "Retry exhausted") || strings.HasPrefix(text, "revoke task") {

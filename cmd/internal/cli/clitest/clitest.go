@@ -46,8 +46,8 @@ import (
 )
 
 // Run runs the scripts of testdata/script. The caller's testscript.Main provides the command under
-// test as a process; main is the same command as a function, for the script command `here`. others are the packages of
-// more commands, which Run builds.
+// test as a process. The function main is the same command, for the script command `here`. Run also
+// builds others, the packages of more commands.
 func Run(t *testing.T, main Command, others ...string) {
 	bin := t.TempDir()
 	for _, pkg := range others {

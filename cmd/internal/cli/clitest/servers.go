@@ -142,7 +142,7 @@ type server struct {
 	redis *redisServer
 
 	mu       sync.Mutex
-	paths    []string // of all calls
+	paths    []string // paths of all calls
 	robots   string   // content of /robots.txt
 	released chan struct{}
 }

@@ -20,8 +20,9 @@ import (
 )
 
 const (
-	// heartbeat is the shortest interval between two lease renewals that no notification causes.
-	// With each renewal the leader also reads new lanes, and changes whose notifications were lost.
+	// heartbeat is the shortest interval between two lease renewals, if no notification causes the
+	// second one. With each renewal the leader also reads new lanes, and changes whose
+	// notifications were lost.
 	heartbeat = 500 * time.Millisecond
 	// DefaultMaxHeartbeat is the default of Config.MaxHeartbeat, the longest interval between two
 	// lease renewals while no turn is due.
@@ -75,8 +76,8 @@ type Config struct {
 // A leader may be late or die, and for a moment there may be two leaders. No limit is exceeded
 // then, because the scripts check the limits for every grant. But a leader must not forget a job,
 // so everything that it knows is in Redis, too. Lanes are numbered, and the leader reads those
-// after the last number that it knows. Redis may lose notifications. They only let the leader read
-// sooner.
+// after the last number that it knows. Notifications only let the leader read sooner, so they may
+// get lost.
 //
 // All methods are called by one goroutine.
 type dispatcher struct {
@@ -96,7 +97,7 @@ type dispatcher struct {
 	expectedChange   int64
 	subscribed       bool      // whether the subscription to notifications was ever established
 	renewAt          time.Time // time to take or renew the lease
-	heldUntil        time.Time // earliest end of another process's lease
+	heldUntil        time.Time // earliest time at which another process's lease ends; zero if no lease is known
 	nextWaitDeadline time.Time
 	grantedAt        time.Time // time of the last turns
 	slotsRequestedAt time.Time
@@ -142,9 +143,9 @@ func Run(ctx context.Context, c Config) {
 	d.Stats.IsLeader.Store(false)
 }
 
-// round does what is due, and returns the time of the next round. After an error it is ErrorPause
-// later, unless a notification arrives. The health monitors log outages, once each; round logs all
-// other errors.
+// round does what is due, and returns the time of the next round. After an error, the next round is
+// ErrorPause later, or sooner if a notification arrives. The health monitors log outages, once
+// each; round logs all other errors.
 func (d *dispatcher) round(ctx context.Context) time.Time {
 	var err error
 	if !time.Now().Before(d.renewAt) {
@@ -163,9 +164,9 @@ func (d *dispatcher) round(ctx context.Context) time.Time {
 	return d.renewAt
 }
 
-// work carries out what the core decides until nothing is due. It takes expired grants back first,
-// so that their permits can be granted again in the same round. Each step may find that another
-// process leads, and then sets the core to nil.
+// work carries out what the core decides until nothing is due. It takes expired grants back before
+// it gives turns, so that their permits can be granted again in the same round. A step that finds
+// that another process leads sets the core to nil.
 func (d *dispatcher) work(ctx context.Context) error {
 	for !time.Now().After(d.renewAt) {
 		if err := errors.Join(d.expireWaits(ctx), d.expireGrants(ctx), d.giveTurns(ctx), d.promoteGranted(ctx)); err != nil {
@@ -252,7 +253,7 @@ func (d *dispatcher) sleep(ctx context.Context, notifications <-chan waitdb.Noti
 // notification.
 func (d *dispatcher) handle(ctx context.Context, n waitdb.Notification) bool {
 	now := time.Now()
-	process, successor, _ := strings.Cut(n.Name, " ") // if it is SteppedDown
+	process, successor, _ := strings.Cut(n.Name, " ") // only for SteppedDown
 	if n.Kind == waitdb.Reconnected {
 		if d.subscribed { // Redis may have lost data since the core read them
 			d.core = nil

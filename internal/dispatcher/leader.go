@@ -70,9 +70,9 @@ func (d *dispatcher) takeOver(ctx context.Context, l waitdb.Leadership) error {
 	return err
 }
 
-// readMissed passes new lanes to the core; after a takeover it passes all lanes. If the
-// notification of a change has not arrived by the next heartbeat, it was lost. Which meter changed
-// is then unknown, so the core discards what all meters last replied.
+// readMissed passes new lanes to the core. After a takeover `all` is true, and it passes all lanes.
+// If the notification of a change has not arrived by the next heartbeat, it was lost. Which meter
+// changed is then unknown, so the core discards what all meters last replied.
 func (d *dispatcher) readMissed(ctx context.Context, l waitdb.Leadership, all bool) error {
 	if err := d.addLanes(ctx, l, all); err != nil {
 		return err
@@ -94,7 +94,8 @@ func (d *dispatcher) readMissed(ctx context.Context, l waitdb.Leadership, all bo
 }
 
 // readWeights reads the weights of queues: after a takeover, after a notification, and as a check
-// of the reconciler, because notifications may get lost. more is always false: it is one step.
+// of the reconciler, because notifications may get lost. The result more is always false, because
+// reading the weights is one step.
 func (d *dispatcher) readWeights(ctx context.Context) (more bool, err error) {
 	weights, err := d.Waits.Weights(ctx)
 	if d.limiterHealth.Note(ctx, err) != nil {
@@ -105,8 +106,9 @@ func (d *dispatcher) readWeights(ctx context.Context) (more bool, err error) {
 	return false, nil
 }
 
-// addLanes adds new lanes to the core, or all lanes with their granted jobs. Each page after the
-// first renews the lease, because reading 100,000 lanes may take longer than a lease lasts.
+// addLanes adds the new lanes of l to the core, and reads the pages that follow. If `all` is true,
+// l begins with the first lane, and granted jobs are read, too. Each page after the first renews
+// the lease, because reading 100,000 lanes may take longer than a lease lasts.
 func (d *dispatcher) addLanes(ctx context.Context, l waitdb.Leadership, all bool) error {
 	for {
 		var lanes []string
@@ -135,8 +137,9 @@ func (d *dispatcher) addLanes(ctx context.Context, l waitdb.Leadership, all bool
 
 // stepDown gives the lease back, so that another process takes over at once: the successor, or any
 // process if successor is empty. A process that reaches the limiter but not the queues steps down,
-// too, because it cannot promote the jobs that it grants permits. A process without a core may hold
-// the lease: it has just lost its connection, or could not read all lanes.
+// too, because it cannot promote the jobs that it grants permits. A process without a core steps
+// down as well, because it can still hold the lease: for example, it has just lost its connection,
+// or could not read all lanes.
 func (d *dispatcher) stepDown(ctx context.Context, successor string) {
 	d.core = nil
 	d.logFound()
@@ -145,11 +148,12 @@ func (d *dispatcher) stepDown(ctx context.Context, successor string) {
 	d.limiterHealth.Note(ctx, d.Waits.StepDown(ctx, d.process, successor))
 }
 
-// publishShares writes the number of lanes that take turns at each meter to Redis, if it has
-// changed. If it is 0, new jobs may take the meter's permits directly, without a turn. A meter
-// stays contended if a lane waits there that this process does not know yet. The core checks a
-// meter that becomes contended again, because its earlier changes had no notification. After a
-// takeover all is true: contended meters at which no lane waits any more are written, too.
+// publishShares writes the number of lanes that take turns at each meter to Redis, for each meter
+// whose number has changed. If the number is 0, new jobs may take the meter's permits without a
+// turn. A meter stays contended if a lane waits there that this process does not know yet. For a
+// meter that becomes contended, the core discards what it replied before, because its changes
+// caused no notification until now. After a takeover `all` is true: then contended meters at which
+// no lane waits any more are written, too.
 func (d *dispatcher) publishShares(ctx context.Context, all bool) error {
 	sharing := d.core.Sharing(d.clock.now())
 	if all {

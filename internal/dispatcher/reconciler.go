@@ -42,8 +42,8 @@ type check struct {
 // A step does a part of a check, and reports whether there is more. After an error it is repeated.
 type step func(ctx context.Context) (more bool, err error)
 
-// due returns the time of the next step. A check with more steps goes behind the others that are
-// due, so that a large queue does not delay them.
+// due returns the time of the next step. A check with more steps is due at once, but after the
+// others that are due, so that a large queue does not delay them.
 func (c *check) due() time.Time {
 	if c.more {
 		return c.last
@@ -59,9 +59,9 @@ func (c *check) due() time.Time {
 //
 // The data change while a check runs. The next check finds what this one misses.
 type reconciler struct {
-	queues []string // with jobs of this scope, or with servers of it
-	checks []*check // nil if they are to begin anew
-	missed bool     // a granted job was missing since the jobs were checked
+	queues []string // queues that have jobs or servers of this scope
+	checks []*check // nil if all checks are to begin anew
+	missed bool     // since the last check of the jobs, a granted job was missing
 	// jobInterval and extendInterval are the intervals of the check of jobs and of put-backs.
 	jobInterval, extendInterval time.Duration
 	restUntil                   time.Time
@@ -112,7 +112,7 @@ func (d *dispatcher) nextCheck() *check {
 	return slices.MinFunc(r.checks, func(a, b *check) int { return a.due().Compare(b.due()) })
 }
 
-// reconcile does the steps that are due, unless the reconciler rests.
+// reconcile does the steps that are due. While the reconciler rests, it does nothing.
 func (d *dispatcher) reconcile(ctx context.Context) error {
 	r, began := &d.reconciler, time.Now()
 	if began.Before(r.restUntil) {
@@ -215,8 +215,8 @@ func (d *dispatcher) forgetEnded(ctx context.Context, jobs []throttle.JobID) err
 	return d.forget(ctx, ended)
 }
 
-// checkLanes adds lanes that the core does not know, such as lanes that a failover has lost. It
-// drops lanes with invalid names.
+// checkLanes tells the core of lanes in Redis that it does not know, for example after a failover.
+// It removes lanes with invalid names from Redis.
 func (d *dispatcher) checkLanes() step {
 	offset := 0
 	return func(ctx context.Context) (more bool, err error) {

@@ -11,8 +11,8 @@ import (
 )
 
 // giveTurns lets Redis try the due turns, in batches, and promotes granted jobs at once. If a reply
-// is lost, the jobs may be granted: later the core asks Redis which jobs are. If another process
-// leads by now, this process drops its core.
+// is lost, Redis may have granted jobs. The core then checks the lanes in Redis later. If another
+// process leads by now, this process drops its core.
 func (d *dispatcher) giveTurns(ctx context.Context) error {
 	if time.Since(d.grantedAt) < grantInterval {
 		return nil
@@ -80,7 +80,7 @@ func (d *dispatcher) promoteGranted(ctx context.Context) error {
 
 // promote moves jobs to the head of their queues, and forgets jobs that no worker will take. It
 // returns the states of the jobs in their order. If it cannot reach the queues, it steps down, so
-// that another process leads; some jobs may have been moved then.
+// that another process leads. Some of the jobs may have been moved by then.
 func (d *dispatcher) promote(ctx context.Context, jobs []throttle.JobID) ([]fairqueue.State, error) {
 	if len(jobs) == 0 {
 		return nil, nil
@@ -124,9 +124,9 @@ func (d *dispatcher) expireGrants(ctx context.Context) error {
 	return nil
 }
 
-// expireLanes releases the expired grants of some lanes. If the lanes are new to the core, it
-// reports the jobs that still hold a reservation as overdue, too. The core then promotes them, in
-// case the previous leader did not.
+// expireLanes releases the expired grants of some lanes. If isNew is true, the core does not know
+// the lanes yet, and expireLanes reports jobs with a reservation as overdue, too. The core then
+// promotes these jobs, in case the previous leader did not.
 func (d *dispatcher) expireLanes(ctx context.Context, lanes []string, isNew bool) error {
 	for lanes := range slices.Chunk(lanes, PageSize) {
 		expired, err := d.Waits.ExpireGrants(ctx, lanes)
@@ -161,9 +161,9 @@ func (d *dispatcher) expireWaits(ctx context.Context) error {
 }
 
 // Promote moves jobs to the head of their queues, behind jobs that were promoted before, in one
-// round trip for each queue. It returns the states of the jobs in their order. It leaves jobs alone
-// that are in no retry, scheduled or pending state. After an error the jobs of some queues may have been moved. A call is safe
-// to repeat.
+// round trip for each queue. It returns the states of the jobs in their order. It moves only jobs
+// in asynq's states retry, scheduled and pending. After an error the jobs of some queues may have
+// been moved. A call is safe to repeat.
 func Promote(ctx context.Context, db asynqdb.DB, jobs []throttle.JobID) ([]fairqueue.State, error) {
 	ids, indexes := map[string][]string{}, map[string][]int{}
 	for i, j := range jobs {

@@ -1,14 +1,15 @@
 package fairqueue
 
 // Need describes how many permits of one meter the first job of a lane needs, and when the meter
-// can give them. Times are microseconds.
+// can give them. Ready is a time in Unix microseconds, Refill a duration in microseconds.
 type Need struct {
 	Cost int64
 	// Ready is the earliest time at which the meter has Cost free permits in addition to those
 	// reserved or held for others. Ready moves later as other lanes take permits, and earlier only
 	// if the meter changes.
 	Ready int64
-	// Known is false if Ready is unknown: all permits of a concurrency limit are leased.
+	// Known is false if all permits of a concurrency limit are leased. Ready is then the end of a
+	// lease, but permits return sooner if jobs end sooner.
 	Known bool
 	// Blocked reports whether the meter is paused, or blocked by its upstream.
 	Blocked bool
@@ -23,11 +24,11 @@ type Need struct {
 // Turn is one attempt to grant the first job of a lane its permits.
 type Turn struct {
 	Lane string
-	// Advance is the longest time before its permits are available at which the job may be granted,
-	// in microseconds. With 0 they must be available now.
+	// Redis grants the job only if its permits are available within Advance, in microseconds. With
+	// 0, the permits must be available now.
 	Advance int64
-	// Held has, for each meter of the lane, the number of permits held for lanes with an earlier
-	// turn. This turn must not take them.
+	// Held has, in the order of the lane's meters, the number of permits held for lanes with an
+	// earlier turn. This turn must not take them.
 	Held []int64
 }
 
@@ -36,11 +37,11 @@ type Outcome int
 
 const (
 	Granted    Outcome = iota // the lane's first job is granted: its permits are reserved
-	Refused                   // some meter is not ready for the job
+	Refused                   // a meter of the lane has too few free permits for the job
 	Skipped                   // an earlier turn of the batch that shares a meter was refused
 	Empty                     // no job waits in the lane
 	Full                      // the lane already has as many granted jobs as the capacity of its meters allows
-	Impossible                // a limit is gone or too small; the job runs without permits, so that its worker fails it
+	Impossible                // a limit is gone or too small; a worker takes the job without permits and fails it
 )
 
 // Result is the reply to a Turn.
@@ -50,15 +51,16 @@ type Result struct {
 	// available from At, and reserved until Until, in Unix microseconds.
 	Job       string
 	At, Until int64
-	// TakesEarly reports whether the worker may fetch the job and take its permits before At, and
-	// delay its start until At.
+	// TakesEarly reports whether the job can be promoted before At. Its worker then takes the
+	// permits early, and starts the job at At.
 	TakesEarly bool
 	// Next lists the needs of the lane's first job after the batch, in the order of the lane's
-	// meters; nil if no job waits. Ready is the time for these permits in addition to Held of the
-	// lane's last turn that was not Skipped, or of its first turn if all were.
+	// meters; nil if no job waits. Each Ready assumes that Held of one turn is kept for others: of
+	// the lane's last turn in the batch that was not Skipped, or of its first turn if all were
+	// Skipped.
 	Next []Need
-	// MaxAdvance is the longest time before its permits are available at which Redis grants the job
-	// of Next.
+	// Redis grants the job of Next at most MaxAdvance before its permits are available, in
+	// microseconds.
 	MaxAdvance int64
 	// Granted is the number of granted jobs of the lane that have not arrived, counted right after
 	// this turn. It means nothing if the turn was Skipped.

@@ -4,16 +4,16 @@ import "slices"
 
 // bounds holds what a meter last replied about the times at which it is ready.
 type bounds struct {
-	list      []bound // entries whose time is in the future
+	list      []bound // entries that were in the future at the last reply
 	updatedAt int64   // time of the last reply, Unix microseconds
-	// trustTime is how long the last reply is trusted, in microseconds. After that time the first
-	// lane gets a turn although the meter was not ready. trustTime doubles with each such turn. A
-	// granted turn sets it to minTrust.
+	// trustTime is how long the last reply is trusted, in microseconds. After that time the meter's
+	// first lane gets a turn, although the meter is not ready by that reply. trustTime doubles with
+	// each such turn. A granted turn sets it to minTrust.
 	trustTime int64
 }
 
-// bound says that total or more permits are not available before at. total includes the permits
-// held for lanes with an earlier turn.
+// bound says that total or more permits are not available before the time at, in Unix microseconds.
+// The total includes the permits held for lanes with an earlier turn.
 type bound struct {
 	total, at int64
 	unknown   bool // the real time is unknown; at is only the end of a lease
@@ -48,8 +48,8 @@ func (b *bounds) nextMore(now int64) int64 {
 	return next
 }
 
-// update adds what a meter replied about a need in addition to held permits. It reports whether the
-// meter is ready sooner than it replied before.
+// update records when a meter can give the permits of n in addition to the permits held for other
+// lanes. It reports whether that time is sooner than in an earlier reply.
 func (b *bounds) update(now, held int64, n Need) (sooner bool) {
 	news := bound{total: held + n.Cost, at: n.Ready, unknown: !n.Known, blocked: n.Blocked}
 	if n.Blocked {

@@ -18,8 +18,8 @@ type Core struct {
 	meters  map[string]*meter
 	queues  map[string]*queue
 	servers map[string]*server
-	// seq is the last number of a turn, a charge or a new lane. It is never smaller than the number
-	// of any lane in Redis.
+	// seq is the last number of a turn, a charge or a new lane. It is at least the number of each
+	// lane passed to AddLane.
 	seq int64
 	// due orders meters by the time at which they must be served; expiries orders lanes by the time
 	// at which their grants must be checked.
@@ -32,7 +32,7 @@ type Core struct {
 	pendingTurns    []pendingTurn
 	maxPendingTurns int
 	served          []*meter
-	touched         map[*meter]bool // meters whose lane count may have changed since the last Sharing call
+	touched         map[*meter]bool // meters whose number in Sharing may have changed since the last call
 	// slotQueues are the queues with lanes that wait for a worker.
 	slotQueues []*queue
 	// exact is set in a simulation: meter replies never become outdated.

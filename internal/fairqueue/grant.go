@@ -4,20 +4,21 @@ import "slices"
 
 // grants tracks the granted jobs of a lane that have not taken their permits yet.
 type grants struct {
-	granted int // their number: Redis's last reply and the grants since then
+	granted int // number of these jobs: Redis's last reply plus the grants since then
 	// reserved lists granted jobs with reserved permits, oldest first. Redis reports only the
 	// number of granted jobs that have not arrived. Any arriving job takes the oldest permits, so
 	// only the last `granted` entries count. The other entries stay until the next ExpireGrants
 	// call.
 	reserved []grant
-	overdue  []grant // granted jobs whose reservation has expired; they are promoted again
+	overdue  []grant // granted jobs whose reservation has expired; they are promoted again, at growing pauses
 	// expiry is the time of the next ExpireGrants call for this lane, checkedAt the time of the
 	// last one.
 	expiry    item[*lane]
 	checkedAt int64
-	full      bool // as many are granted as the lane's meters give at once
-	// fromReport is set from a slot report until the next ExpireGrants reply. Jobs that have
-	// arrived by that reply leave slotsInFlight: they had taken their slots before the report.
+	full      bool // the lane gets no turns: it has as many granted jobs as its meters give at once
+	// Between a server's slot report and the lane's next ExpireGrants reply, fromReport is true.
+	// Jobs that this reply shows as arrived had taken their slots before the report, so setGranted
+	// subtracts them from slotsInFlight.
 	fromReport bool
 }
 
@@ -36,11 +37,10 @@ const (
 	// probeInterval is the interval at which the lanes of a stopped queue are checked in Redis, one
 	// at a time.
 	probeInterval = 1_000_000
-	// Promotion times are rounded up to multiples of notifyStep if a meter frees the permits of a
-	// job in less time.
+	// Promotion times are rounded up to multiples of notifyStep if the lane's first meter frees the
+	// permits of a job in less than notifyStep.
 	notifyStep = 5_000
-	// minRepeat is the shortest delay before a job that was active when it was promoted is promoted
-	// again.
+	// A job that was active when it was promoted is promoted again after minRepeat or later.
 	minRepeat = 10_000
 	// lostReplyPause is how soon after a lost reply Redis is asked which jobs are granted.
 	lostReplyPause = 1_000_000
@@ -72,7 +72,7 @@ func (c *Core) grant(now int64, l *lane, r Result) {
 }
 
 // isLate reports whether a granted job has not arrived although its permits have been available for
-// longer than after. An arriving job takes the oldest permits.
+// more than `after` microseconds. An arriving job takes the oldest permits.
 func (l *lane) isLate(now, after int64) bool {
 	n := min(l.granted, len(l.reserved))
 	return n > 0 && l.reserved[len(l.reserved)-n].due+after < now
@@ -113,7 +113,8 @@ func (c *Core) setGranted(now int64, l *lane, granted int) {
 }
 
 // Arrived records a JobArrived notification: the lane is not full any more, and its queue takes
-// jobs. It does not change the number of granted jobs, because the next reply of Redis has it.
+// jobs. It does not change the number of granted jobs, because the next reply of Redis contains
+// that number.
 func (c *Core) Arrived(now int64, name string) {
 	if l := c.lanes[name]; l != nil {
 		c.resumeQueue(now, l.queue)
@@ -122,7 +123,8 @@ func (c *Core) Arrived(now int64, name string) {
 }
 
 // markFull stops giving turns to a lane that has as many granted jobs as its meters allow at once.
-// At windows it holds permits for its paid turns, so that it does not lose them.
+// At windows, the lane holds permits for the turns that it is charged for, so that it does not lose
+// these turns.
 func (c *Core) markFull(now int64, l *lane) {
 	if l.waitsAt == nil || c.isDisabled(filling) {
 		return
@@ -185,8 +187,8 @@ func (c *Core) ToPromote(now int64, n int) (jobs []GrantedJob) {
 }
 
 // Promoted records the state of a job after its promotion. If the job is done or gone, the caller
-// has already removed its record from Redis, so the number of granted jobs must be read again. A
-// job is also active while its denial is still being written to asynq. So an active job is promoted
+// has already removed its record from Redis, so the number of granted jobs must be read again. In
+// asynq a job is also active while its denial is still being written. So an active job is promoted
 // again, at growing pauses, for as long as permits are reserved for it.
 func (c *Core) Promoted(now int64, job GrantedJob, state State) {
 	l := c.lanes[job.Lane]
@@ -203,7 +205,7 @@ func (c *Core) Promoted(now int64, job GrantedJob, state State) {
 		}
 	case StateDone, StateGone:
 		c.changedFor(now, l)
-		c.expiries.putBy(&l.expiry, now) // it may have run already, and Redis does not count it any more
+		c.expiries.putBy(&l.expiry, now) // the job may have run already, so Redis no longer counts it as granted
 	}
 }
 
@@ -245,9 +247,10 @@ func (c *Core) Expired(now int64, name string, granted int, overdue []string, wa
 	c.reopen(now, l.queue)
 }
 
-// setOverdue splits the granted jobs of a lane into jobs that may still arrive in time and overdue
-// jobs, which are promoted again at growing pauses. It returns the earliest promotion time of the
-// jobs that became overdue in this call, or never.
+// setOverdue is given the jobs whose reservation has expired. It splits the granted jobs of a lane
+// into jobs that may still arrive in time and overdue jobs, which are promoted again at growing
+// pauses. It returns the earliest promotion time of the jobs that became overdue in this call, or
+// never.
 func (c *Core) setOverdue(now int64, l *lane, ids []string) (notifiedAt int64) {
 	known := map[string]grant{}
 	for _, g := range slices.Concat(l.overdue, l.reserved) {

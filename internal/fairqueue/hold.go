@@ -5,8 +5,8 @@ import "slices"
 // A lane that waits at a fast meter holds permits of its slower meters. Otherwise lanes that need
 // only a slower meter would take all of its permits meanwhile. The permits of a window return all
 // at once, so a lane may hold permits of a window for several turns: for as many as it misses while
-// other lanes have theirs. Otherwise a lane that also needs another limit would get one turn in
-// each window.
+// other lanes have theirs. Without that, a lane that also needs another limit would get only one
+// turn in each window.
 
 // hold records permits of a meter that are kept back for a lane which waits at another meter.
 type hold struct {
@@ -19,7 +19,7 @@ type hold struct {
 
 // turns returns the number of turns for which permits of m are held. At a window, that is at most 1
 // plus missedTurns times the turns that the lane can still have before the window ends. So permits
-// that the lane cannot use any more are released before that.
+// that the lane can no longer use are released before the window ends.
 func (h *hold) turns(m *meter, now int64) int64 {
 	n := h.lane.need(m)
 	if n.perRefill <= 1 {
@@ -43,7 +43,8 @@ func (c *Core) held(m *meter, l *lane, now int64) (sum int64) {
 	return sum
 }
 
-// hold makes a lane that waits at x hold its permits of m, which is ready, if that is useful.
+// hold makes the lane l, which waits at x, hold its permits of the ready meter m, if holdUntil
+// finds the hold useful.
 func (c *Core) hold(l *lane, m *meter, x wait, now int64) {
 	own := l.need(m)
 	until, useful := l.holdUntil(own, x, now)
@@ -56,7 +57,8 @@ func (c *Core) hold(l *lane, m *meter, x wait, now int64) {
 	c.setHold(m, hold{l, now, until, 1}, until)
 }
 
-// setHold replaces the lane's hold at a meter. The meter is served at a time, or sooner.
+// setHold sets the hold of a lane at a meter, in place of an earlier one. The meter is served at
+// the time `at` or sooner.
 func (c *Core) setHold(m *meter, h hold, at int64) {
 	c.release(m, h.lane)
 	m.holds = append(m.holds, h)
@@ -84,8 +86,9 @@ func (l *lane) holdUntil(own need, x wait, now int64) (until int64, useful bool)
 
 // prepareHolds prepares the other meters of a lane that waits at x. It extends the lane's holds,
 // because x may be ready later than was known. If the lane is first at x and other lanes wait at
-// another meter, the lane holds permits there from shortly before x is ready. Otherwise two meters
-// that get ready one after the other would always serve lanes that need only one of them.
+// one of its other meters, the lane holds permits of that meter from shortly before x is ready.
+// Otherwise two meters that get ready one after the other would always serve lanes that need only
+// one of them.
 func (c *Core) prepareHolds(l *lane, x wait, now int64) {
 	for _, n := range l.needs {
 		if n.meter == x.meter {
@@ -152,9 +155,10 @@ func (m *meter) nextHold(now int64) int64 {
 	return next
 }
 
-// payMissed charges a lane that holds permits of the window m for one more turn, if the lane waits
-// elsewhere or is full and that turn is before l's. So the lane holds permits for one more turn. It
-// reports whether there is such a lane.
+// payMissed looks for a lane that holds permits of the window m but cannot take its turn there: it
+// waits at another meter, or is full. If its next turn comes before l's, payMissed charges the lane
+// for that turn, and the lane holds permits for one more turn. The result reports whether a lane
+// was charged.
 func (c *Core) payMissed(m *meter, l *lane, now int64) bool {
 	if c.hasPriority(l, l.index(m)) || c.isDisabled(holdingSeveral) {
 		return false
@@ -186,8 +190,8 @@ func (c *Core) nextBefore(m *meter, a, b *lane) bool {
 	return s.item.compare(&t.item) < 0
 }
 
-// turnInterval returns the time in which the meters of a lane other than m give it one turn; 0 if
-// there are none.
+// turnInterval returns the time in which the meters of a lane other than m give it one turn, in
+// microseconds. It is 0 if the lane needs only m.
 func (l *lane) turnInterval(m *meter) (interval int64) {
 	for _, n := range l.needs {
 		if n.meter != m {
@@ -211,7 +215,8 @@ func (l *lane) maxPaid(n *need) int64 {
 	return max(1, most)
 }
 
-// useHolds releases what a lane held for the turn that it had.
+// useHolds ends the holds of a lane for its granted turn. At windows the lane keeps holding permits
+// for the other turns that it has paid for.
 func (c *Core) useHolds(l *lane, now int64) {
 	for _, n := range l.needs {
 		h := n.heldBy(l)

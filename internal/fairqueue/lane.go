@@ -9,9 +9,9 @@ type lane struct {
 	queue    *queue
 	fairKey  string
 	weight   int64
-	lastTurn int64 // sort key: number of its last turn, or its creation number
-	// waitsAt is the meter at which it waits; nil if none of its jobs waits. item is its entry in
-	// the heap queuedIn.
+	lastTurn int64 // position: number of the lane's last turn or of its creation; smaller is earlier
+	// waitsAt is the meter at which it waits; nil if none of its jobs waits. The lane's entry in
+	// the heap queuedIn is item.
 	waitsAt      *meter
 	item         item[*lane]
 	queuedIn     *priorityQueue[*lane]
@@ -19,8 +19,8 @@ type lane struct {
 	read         bool    // needs contains the costs of the first job; false until the first reply of Redis
 	pendingTurns int     // turns without a reply
 	held         []int64 // Turn.Held to which Result.Next refers; nil except while results are applied
-	// slotWait is its entry among the lanes that wait for a worker. passedSince is the start of its
-	// first such wait since a job was granted; 0 if there was none.
+	// slotWait is its entry among the lanes that wait for a worker. The start of the first such
+	// wait since the lane's last grant is passedSince; 0 if there was none.
 	slotWait    item[*lane]
 	passedSince int64
 	grants
@@ -29,11 +29,11 @@ type lane struct {
 // need is what the first job of a lane needs of a meter.
 type need struct {
 	*meter
-	share                   *share // of the lane's fairness key, at the meter
+	share                   *share // the share of the lane's fairness key at the meter
 	cost, refill, perRefill int64
-	// paid is the number of turns for which the lane is charged and in which it got nothing yet:
-	// one if its turn came here and it waits at another meter, more if it missed turns at a window
-	// meanwhile. paidSince is the lane's position before the first of these turns.
+	// paid is the number of turns that the lane is charged for and has not used. It is 1 if the
+	// lane's turn came here while the lane had to wait at another meter, and more if the lane then
+	// missed turns at a window. The lane's position before the first of these turns is paidSince.
 	paid, paidSince int64
 	chargedAt       int64 // number of the last charge
 }
@@ -64,9 +64,9 @@ func (c *Core) lane(name string) *lane {
 	return l
 }
 
-// enter makes a lane wait at one of its meters. If other lanes wait at one of these, the lane waits
-// there, because it may not overtake them. Otherwise it waits at the meter that is ready last. key
-// is its position.
+// enter makes a lane wait at one of its meters. A meter at which other lanes wait comes first,
+// because the lane must not overtake them. If there is none, or several, the lane waits at the one
+// that is ready last. The lane's position is key.
 func (c *Core) enter(l *lane, key int64) {
 	l.read = false
 	names := Meters(l.name)

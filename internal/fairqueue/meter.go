@@ -18,11 +18,11 @@ type meter struct {
 	// meter, multiLimit the number of those that also need other meters.
 	waiting, lanes, multiLimit int
 	holds                      []hold
-	missed                     []*lane // lanes charged for a missed turn since the last turn
+	missed                     []*lane // lanes charged by payMissed since the meter last gave a turn
 	bounds
-	// For a concurrency limit: fullSince is the time since when all permits are in use, 0 if some
-	// are free, and interval is the average time until one became free. Its permits return when
-	// jobs end, usually long before their lease expires.
+	// For a concurrency limit, all permits have been in use since fullSince; it is 0 if some are
+	// free. The average time until one became free is interval, in microseconds. Permits return
+	// when jobs end, usually long before their lease expires.
 	isConcurrency       bool
 	fullSince, interval int64
 	due                 item[*meter] // when it is to be served
@@ -74,7 +74,7 @@ func (c *Core) changedFor(now int64, l *lane) {
 	}
 }
 
-// wake lets a meter be served no later than a time.
+// wake schedules the next service of a meter for a time, if it is not scheduled sooner.
 func (c *Core) wake(m *meter, at int64) { c.due.putBy(&m.due, at) }
 
 // first returns the lane that is next at a meter; nil if none can be granted.
@@ -109,15 +109,15 @@ func (c *Core) Sharing(now int64) map[string]int {
 
 // batch limits the turns that are tried at a meter in one batch, because the number of free permits
 // is unknown. A meter first gets as many turns as it gave the last time that it was ready. While it
-// stays ready, it then gets 1, 2, 4 and so on.
+// stays ready, the next batches have 1, 2, 4 and so on.
 type batch struct {
 	// left is the number of turns left in this batch, step the size of the next batch if the meter
 	// stays ready.
 	left, step     int
 	gave, refused  int   // turns granted since the meter became ready; turns refused in this batch
 	noAdvanceUntil int64 // until then no job is granted in advance
-	// Until nearUntil, advance grants are limited to nearAdvance, because the meter can reserve
-	// only few permits at once.
+	// Until nearUntil, a job is granted at most nearAdvance before its permits are available,
+	// because the meter can reserve only few permits at once.
 	nearUntil, nearAdvance int64
 	takesEarly             bool // whether the last granted job may take its permits early
 }

@@ -15,8 +15,8 @@ const (
 	MaxQueueWeight = 10_000
 )
 
-// Lane returns the name of a lane: queue, then one line "limit|key" for each meter, then the
-// FairnessLine.
+// Lane returns the name of a lane: queue, then one line "limit|key" for each meter, then fair: a
+// FairnessLine, or "".
 func Lane(queue string, meters []string, fair string) string {
 	return queue + "\n" + strings.Join(meters, "\n") + fair
 }
@@ -30,7 +30,8 @@ func FairnessLine(key string, weight int) string {
 	return fmt.Sprintf("\n|%d|%s", max(1, weight), key)
 }
 
-// FairnessKey returns the fairness key of a lane and its weight. All jobs without a key share "".
+// FairnessKey returns the fairness key of a lane and its weight. A lane without one has the key ""
+// and the weight 1.
 func FairnessKey(lane string) (key string, weight int64) {
 	last, found := strings.CutPrefix(lane[strings.LastIndex(lane, "\n")+1:], "|")
 	if !found {

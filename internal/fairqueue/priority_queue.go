@@ -15,7 +15,7 @@ type item[T any] struct {
 	position       int // in the heap, from 1; 0 if it is in no queue
 }
 
-// put adds p by a key, or moves it.
+// put adds p with a key. If p is in the queue already, put changes its key and moves it.
 func (s *priorityQueue[T]) put(p *item[T], key int64) {
 	p.key = key
 	if p.position == 0 {
@@ -25,7 +25,7 @@ func (s *priorityQueue[T]) put(p *item[T], key int64) {
 	}
 }
 
-// putBy adds p by a key, or moves it to a smaller key.
+// putBy adds p with a key. If p is in the queue already, putBy can only make its key smaller.
 func (s *priorityQueue[T]) putBy(p *item[T], key int64) {
 	if p.position == 0 || key < p.key {
 		s.put(p, key)

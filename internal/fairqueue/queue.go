@@ -25,7 +25,8 @@ type queue struct {
 	// reported as free.
 	granted, pendingTurns, slotsInFlight int
 	grantedLanes                         map[*lane]struct{}
-	// waiting holds lanes that get no turns until a worker is free, by the start of that wait.
+	// waiting holds the lanes that get no turns until a worker is free, in the order in which they
+	// began to wait.
 	waiting priorityQueue[*lane]
 }
 
@@ -95,7 +96,8 @@ func (c *Core) queue(name string) *queue {
 	return q
 }
 
-// resumeQueue records that the queue took a granted job.
+// resumeQueue records that a worker took a granted job of the queue. A stopped queue gets turns
+// again.
 func (c *Core) resumeQueue(now int64, q *queue) {
 	if q.arrivedAt = now; q.stopped {
 		for q.stopped = false; len(q.waiting) > 0; {
@@ -158,8 +160,8 @@ func (c *Core) QueuesToReport(now int64) (queues []string) {
 }
 
 // limitIfLate limits the grants of the lane's queue to the free slots of its servers, if other
-// queues could use the lane's permits and a granted job of the lane is late. late is true if the
-// caller knows of one.
+// queues could use the lane's permits and a granted job of the lane is late. The caller sets `late`
+// if it knows already that a job is late.
 func (c *Core) limitIfLate(now int64, l *lane, late bool) {
 	if (late || l.isLate(now, arrivalTime)) && c.isContended(l) {
 		l.queue.limitedUntil = now + limitedFor
@@ -167,7 +169,8 @@ func (c *Core) limitIfLate(now int64, l *lane, late bool) {
 }
 
 // isLimited reports whether a queue gets no more permits than its servers have free slots. A queue
-// stays limited until limitedUntil, and after it while lanes wait for a slot.
+// is limited until limitedUntil. After that time, it stays limited while lanes wait for a slot, if
+// it is not stopped.
 func (q *queue) isLimited(now int64) bool {
 	return now < q.limitedUntil || len(q.waiting) > 0 && !q.stopped
 }
@@ -199,8 +202,8 @@ func (c *Core) hasWorker(now int64, l *lane) bool {
 }
 
 // hasFreeSlot reports whether a worker is free for one more job of a queue, according to its
-// servers. Their other queues use the same slots, so jobs of these count, too. If no server has
-// reported, a worker is assumed to be free.
+// servers. The servers' other queues use the same slots, so jobs of those queues count, too. If no
+// server has reported, a worker is assumed to be free.
 func (q *queue) hasFreeSlot(now int64) bool {
 	free, used := 0, map[*queue]int{}
 	for _, s := range q.servers {
@@ -217,9 +220,9 @@ func (q *queue) hasFreeSlot(now int64) bool {
 	return len(used) == 0 || free > 0
 }
 
-// discardReports is called when a job that was promoted at promotedAt did not arrive; never means
-// that there is none. If a server has not reported since then, its free slots are set to 0: it may
-// have died. A live server reports again.
+// discardReports is called when a job that was promoted at promotedAt did not arrive. If promotedAt
+// is never, there is no such job. If a server has not reported since promotedAt, its free slots are
+// set to 0, because it may have died. A live server reports again.
 func (q *queue) discardReports(promotedAt int64) {
 	for _, s := range q.servers {
 		if promotedAt < never && s.reportedAt <= promotedAt {

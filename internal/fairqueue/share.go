@@ -91,20 +91,20 @@ func (s *share) first() *lane {
 	return s.queue[0].value
 }
 
-// hasPriority reports whether a lane has priority at the meter of a need, an index of l.needs,
-// because it was already charged a turn there.
+// hasPriority reports whether a lane has priority at the meter of l.needs[need], because it was
+// already charged a turn there.
 func (c *Core) hasPriority(l *lane, need int) bool {
 	return l.needs[need].paid > 0 && !c.isDisabled(comingBack)
 }
 
-// pay charges the lane for its next turn at the meter of a need, unless it is charged already.
+// pay charges the lane for its next turn at the meter of l.needs[need], if it is not charged yet.
 func (c *Core) pay(l *lane, need int) {
 	if l.needs[need].paid == 0 {
 		c.payOnce(l, need)
 	}
 }
 
-// payOnce charges the lane for one more turn.
+// payOnce charges the lane for one more turn at the meter of l.needs[need].
 func (c *Core) payOnce(l *lane, need int) {
 	n := &l.needs[need]
 	if n.paid++; n.paid == 1 {
@@ -149,7 +149,7 @@ func (s *share) reposition() {
 	}
 }
 
-// reorder wakes the meter if a different lane may be next now.
+// reorder wakes the meter of n if its next lane may have changed.
 func (c *Core) reorder(n *need) {
 	if len(n.shares.parts) > 1 || len(n.share.parent.parts) > 1 {
 		c.wake(n.meter, 0)

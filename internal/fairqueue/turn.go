@@ -10,7 +10,7 @@ type pendingTurn struct {
 	// for at each meter. They are restored if the turn is not granted.
 	key   int64
 	paid  []int64
-	needs []need // l.needs; it differs later if the lane has left its meters since
+	needs []need // l.needs at the turn, to see later whether the lane has left its meters
 	// missed lists the other lanes that were charged for a missed turn just before this turn.
 	missed []*lane
 	Turn
@@ -22,8 +22,9 @@ const (
 	maxAdvance = 40_000
 	// travelTime is the typical time from a promotion until the worker asks for the permits.
 	travelTime = 5_000
-	// minAdvance is the least advance at a meter that can reserve only few permits: about the time
-	// in which a promoted job reaches its worker. A job that arrives sooner waits for its permit.
+	// At a meter that can reserve only few permits, jobs may be granted at least minAdvance early:
+	// about the time in which a promoted job reaches its worker. A job that arrives sooner waits
+	// for its permit.
 	minAdvance = 1_500
 	// clockSkew is the delay before a lane gets another turn, if Redis refused its turn although
 	// every meter seemed ready.
@@ -116,14 +117,15 @@ func (c *Core) sleep(m *meter, at, now int64) {
 	}
 }
 
-// ready returns from when a meter can have the lane's permits, beyond those held for other lanes.
+// ready returns the time from which the meter can give the lane's permits, beyond those held for
+// other lanes. The zero bound means now.
 func (c *Core) ready(m *meter, l *lane, now int64) bound {
 	return m.bounds.boundOf(c.held(m, l, now) + l.need(m).cost)
 }
 
 // horizon returns the latest time at which permits that are granted now may become available. It
-// returns now if a lane of the meter needs several meters: otherwise a grant would reserve permits
-// of one meter while it waits for another.
+// returns now if a lane of the meter needs several meters. Without that, a grant would reserve
+// permits of one meter while it waits for another.
 func (m *meter) horizon(now int64) int64 {
 	switch {
 	case m.multiLimit > 0 || m.noAdvanceUntil > now:
@@ -136,8 +138,8 @@ func (m *meter) horizon(now int64) int64 {
 	return now
 }
 
-// limitAdvance records the maximum advance of a job. For maxTrust it applies to all lanes of the
-// meter.
+// limitAdvance records the maximum advance of a job. For the next maxTrust, that maximum applies to
+// all lanes of the meter.
 func (m *meter) limitAdvance(now, advance int64) {
 	if advance >= maxAdvance {
 		return
@@ -148,9 +150,10 @@ func (m *meter) limitAdvance(now, advance int64) {
 	m.nearUntil, m.nearAdvance = now+maxTrust, advance
 }
 
-// leadTime is how long before its permits are available a job is granted: 0 if it must not take
-// them early. A job that arrives early starts when they are available. If several jobs are granted
-// together, leadTime applies to the first, so it is only a part of the horizon.
+// leadTime returns how long before its permits are available a job is granted, in microseconds. It
+// is 0 if the worker must not take the permits early. A job that arrives early starts when they are
+// available. If several jobs are granted together, leadTime applies to the first, so it is only a
+// part of the horizon.
 func (m *meter) leadTime(now int64) int64 {
 	if !m.takesEarly {
 		return 0

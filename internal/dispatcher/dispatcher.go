@@ -97,7 +97,7 @@ type dispatcher struct {
 	expectedChange   int64
 	subscribed       bool      // whether the subscription to notifications was ever established
 	renewAt          time.Time // time to take or renew the lease
-	heldUntil        time.Time // earliest time at which another process's lease ends; zero if no lease is known
+	heldUntil        time.Time // earliest end of another process's lease; zero if unknown
 	nextWaitDeadline time.Time
 	grantedAt        time.Time // time of the last turns
 	slotsRequestedAt time.Time

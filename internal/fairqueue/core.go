@@ -32,7 +32,7 @@ type Core struct {
 	pendingTurns    []pendingTurn
 	maxPendingTurns int
 	served          []*meter
-	touched         map[*meter]bool // meters whose number in Sharing may have changed since the last call
+	touched         map[*meter]bool // meters whose result of Sharing may have changed
 	// slotQueues are the queues with lanes that wait for a worker.
 	slotQueues []*queue
 	// exact is set in a simulation: meter replies never become outdated.

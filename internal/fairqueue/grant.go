@@ -10,7 +10,7 @@ type grants struct {
 	// only the last `granted` entries count. The other entries stay until the next ExpireGrants
 	// call.
 	reserved []grant
-	overdue  []grant // granted jobs whose reservation has expired; they are promoted again, at growing pauses
+	overdue  []grant // jobs with expired reservations; they are promoted again, at growing pauses
 	// expiry is the time of the next ExpireGrants call for this lane, checkedAt the time of the
 	// last one.
 	expiry    item[*lane]

@@ -42,7 +42,7 @@ type Options struct {
 	// Stopped reports whether a queue is paused, so that the start of its jobs is unknown. Nil
 	// means that no queue is paused.
 	Stopped func(queue string) bool
-	// Limits are limits that may be missing in Redis. A missing one counts as unused.
+	// Limits are limits that may be missing in Redis. For a missing one, no permits count as used.
 	Limits []throttle.Limit
 	// WithoutRule is the number of pending jobs whose rule is unknown.
 	WithoutRule int
@@ -64,8 +64,9 @@ func (o *Options) Pending(like waitdb.Job, jobs int, needs ...throttle.Need) err
 	return addGroup(&o.pending, like, jobs, needs)
 }
 
-// Plan adds jobs like those of Pending that would be enqueued now. They go behind all other jobs of
-// their lane. A job without needs waits for nothing, so planning it is an error.
+// Plan adds jobs that would be enqueued now. Its parameters are those of Pending. The jobs go
+// behind all other jobs of their lane. A job without needs waits for nothing, so planning it is an
+// error.
 func (o *Options) Plan(like waitdb.Job, jobs int, needs ...throttle.Need) error {
 	return addGroup(&o.planned, like, jobs, needs)
 }
@@ -120,8 +121,8 @@ func (e Estimate) isLater(other Estimate) bool {
 	return e.StartsIn > other.StartsIn
 }
 
-// OrLater returns the later of two estimates. If the time of the later one is unknown, that of the
-// other may become its lower bound.
+// OrLater returns the later of two estimates. If the later one has no known time, the known time or
+// the lower bound of the other becomes its lower bound, if that is higher.
 func (e Estimate) OrLater(other Estimate) Estimate {
 	if other.isLater(e) {
 		e, other = other, e
@@ -173,8 +174,8 @@ func (f *Forecast) Last() (last Estimate, unknown *Estimate) {
 }
 
 // Job returns when the waiting job with a rank in a lane would run. The lane's first job has rank
-// 1. A rank beyond its last waiting job means that job. Job returns false if the forecast has no
-// waiting jobs of the lane.
+// 1. A rank beyond the lane's last waiting job means that last job. Job returns false if the
+// forecast has no waiting jobs of the lane.
 func (f *Forecast) Job(lane string, rank int) (Estimate, bool) {
 	l := f.lanes[lane]
 	if l == nil || l.waiting == 0 {
@@ -183,9 +184,9 @@ func (f *Forecast) Job(lane string, rank int) (Estimate, bool) {
 	return f.estimate(l, min(int64(max(1, rank)), l.waiting)-1), true
 }
 
-// Position returns a position with the estimate of the forecast, which may be some seconds older.
-// It does not change the position of a granted job, or of a lane that the forecast does not
-// include.
+// Position returns p with the forecast's estimate in place of its own. The forecast may be some
+// seconds older than p. Position does not change the position of a granted job, or of a lane that
+// the forecast does not include.
 func (f *Forecast) Position(p waitdb.Position) waitdb.Position {
 	l := f.lanes[p.Lane.Name]
 	if p.Granted || l == nil || l.waiting == 0 {
@@ -216,8 +217,8 @@ func (f *Forecast) Waiting() map[string]int {
 // Backlog is the demand for permits of one meter.
 type Backlog struct {
 	throttle.Need           // the cost is the number of permits that waiting and granted jobs need
-	Since         time.Time // when the first job of a lane that needs the meter was denied; or zero
-	Last          Estimate  // when the last waiting or pending job that needs the meter would run; now if there is none
+	Since         time.Time // earliest start of the wait of the first job of a lane that needs the meter; zero if unknown
+	Last          Estimate  // when the last waiting or pending job that needs the meter would run; if there is none, StartsIn is 0
 	IsBottleneck  bool      // a job waits for it longer than for its other meters
 }
 

@@ -10,18 +10,20 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// simMeter is a meter in a simulation. It has no Meter if its limit does not exist, or if nothing
-// is known about when its permits return. Then it always has permits.
+// simMeter is a meter in a simulation. Its Meter is nil if its limit does not exist, or if the
+// duration of the jobs at a concurrency limit is unknown. Without a Meter, its permits never run
+// out, but it can be paused or blocked.
 type simMeter struct {
 	Backlog
 	meter.Gate
 	limit    *meter.Limit // with the overrides of the key
-	capacity int64        // most permits at once
-	// lease is the lease of a concurrency limit in microseconds, 0 for other limits. Its permits
-	// return when jobs end, so that times are estimates.
+	capacity int64        // most permits at once; 0 if the limit does not exist
+	// lease is the lease of a concurrency limit in microseconds, 0 for other limits. Permits of a
+	// concurrency limit return when jobs end, so the times are estimates.
 	lease int64
 	// unknownDuration reports whether the duration of the jobs at a concurrency limit is unknown,
-	// so that times are lower bounds. idle is the number of its permits that are free now.
+	// so that times are lower bounds. The number of permits of that limit that are free now is
+	// idle.
 	unknownDuration bool
 	idle            int64
 
@@ -79,7 +81,8 @@ func (m *simMeter) define(l *meter.Limit) {
 }
 
 // defineSlots replaces a concurrency limit by a rate (Little's law): if jobs take meanDuration, and
-// at most n run at once, then at most n start in any period of that duration.
+// at most n run at once, then at most n start in any period of that duration. Of the slots, held
+// are in use now.
 func (m *simMeter) defineSlots(now, held, slots int64, lease, meanDuration time.Duration) {
 	m.lease, m.capacity, m.idle = lease.Microseconds(), slots, slots-held
 	if m.unknownDuration = meanDuration <= 0; m.unknownDuration {

@@ -15,7 +15,7 @@ import (
 
 const (
 	// If there are more than maxLanes lanes, only someLanes of them are read. The demand of the
-	// others then counts as one lane at each of the busiestMeters.
+	// others then counts as one lane at each of the busiestMeters meters with the highest demand.
 	maxLanes      = 2000
 	someLanes     = 100
 	busiestMeters = 50
@@ -80,8 +80,8 @@ func (s *simulation) readLanes(ctx context.Context, db *waitdb.DB) error {
 	return nil
 }
 
-// addSample adds jobs to a lane. Their costs are those of a sample, which is spread evenly over the
-// lane. An unreadable cost counts as one permit of each meter.
+// addSample adds a number of jobs to a lane. Their costs are those of the sample, spread evenly
+// over the lane. An unreadable cost counts as one permit of each meter.
 func (l *lane) addSample(sample []string, jobs int) {
 	meters := len(fairqueue.Meters(l.name))
 	for i, text := range sample {

@@ -37,11 +37,11 @@ type lane struct {
 	jobs, waiting, known int64
 
 	given      int64   // number of jobs of costs[0] that have started
-	times      []int64 // start times of jobs
-	waits      []int64 // total time for which jobs waited for each meter
+	times      []int64 // start times of the simulated jobs, Unix microseconds
+	waits      []int64 // total time for which jobs waited for each of meters, microseconds
 	bottleneck int     // index of the meter with the longest wait
-	// headSince is the time at which its next job became the first, slowest the index of the meter
-	// that was ready last for that job, and slowestAt the time at which it was.
+	// headSince is the time at which the lane's first job became the first. The meter that was
+	// ready last for that job has the index slowest, and was ready at slowestAt.
 	headSince, slowestAt int64
 	slowest              int
 	ends                 int64 // start of its last job; far if unknown
@@ -68,15 +68,15 @@ func (l *lane) add(c costs) {
 	l.costs = append(l.costs, c)
 }
 
-// cost returns the cost of the first job at a meter, in whole permits. The mean of all these costs
-// is the mean cost.
+// cost returns the cost of the first job at a meter, in whole permits. These costs differ by at
+// most 1, so that their mean is the mean cost.
 func (l *lane) cost(meter int) int64 {
 	mean, n := l.costs[0].of[meter], float64(l.given)
 	return int64(math.Floor((n+1)*mean+1e-9) - math.Floor(n*mean+1e-9))
 }
 
-// isPossible reports whether the meters can ever give the permits of the first job. A job for which
-// they cannot takes no permits in its turn, as in Redis.
+// isPossible reports whether the meters can ever give the permits of the first job. A job that is
+// not possible takes no permits in its turn, as in Redis.
 func (l *lane) isPossible() bool {
 	for i, m := range l.meters {
 		if m.capacity > 0 && m.capacity < l.cost(i) {
@@ -226,8 +226,8 @@ func (s *simulation) try(now int64, l *lane, held []int64) fairqueue.Result {
 	return fairqueue.Result{Outcome: fairqueue.Granted, At: now, Until: now + 1}
 }
 
-// readNeeds returns what the lane's first job needs now. A job that has just become the first waits
-// for the meter that is ready last.
+// readNeeds returns what the lane's first job needs now. If the job has just become the first,
+// readNeeds also sets slowest and slowestAt.
 func (l *lane) readNeeds(now int64) []fairqueue.Need {
 	isPossible := l.isPossible()
 	for i, m := range l.meters {
@@ -244,8 +244,9 @@ func (l *lane) readNeeds(now int64) []fairqueue.Need {
 	return l.next
 }
 
-// start lets the first job start. It counts the job's wait for its slowest meter, and then the wait
-// for the turns of other lanes, as a wait for the meter that most lanes need.
+// start lets the first job start. It counts the time until the slowest meter was ready as a wait
+// for that meter. After that time the job waited for the turns of other lanes, which counts as a
+// wait for the meter that most lanes need.
 func (l *lane) start(now int64) {
 	l.waits[l.slowest] += min(now, l.slowestAt) - l.headSince
 	if late := now - max(l.slowestAt, l.headSince); late > 0 {
@@ -291,9 +292,9 @@ func (l *lane) remaining(meter int) (jobs, permits int64) {
 	return jobs, int64(math.Ceil(sum))
 }
 
-// estimateRemaining estimates when the last job of each lane starts, by each meter on its own: the
-// latest of these times counts. It assumes that before that job, every other lane at the meter has
-// as many turns as this lane, or all that it needs.
+// estimateRemaining estimates when the last job of each lane starts. It computes a time for each
+// meter of the lane alone, and the latest of these times counts. It assumes that before that job,
+// every other lane at the meter has as many turns as this lane, or all that it needs.
 func (s *simulation) estimateRemaining(now int64) {
 	s.Estimated = true
 	type remaining struct {

@@ -49,21 +49,21 @@ func New(log *slog.Logger, name string, rdb redis.UniversalClient, prefixes ...s
 	return &Monitor{log: log, name: name, rdb: rdb, cluster: cluster, prefixes: prefixes}
 }
 
-// MonitorsOf returns the Monitors of a scheduler.Server for the Redis of its queues: one for all
+// MonitorsOf returns the Monitors of a *scheduler.Server for the Redis of its queues: one for all
 // queues without shards, and one for each shard. Package scheduler sets MonitorsOf.
 var MonitorsOf func(server any) []*Monitor
 
-// Note records the error of a call that began at a time, or nil. It ignores calls that were ended
-// by their own context, and calls that began before the last change of state, because a call may
-// hang until well after an outage. A missing right says little about the whole Redis, and so does a
-// success during an outage of some commands or nodes only. After these Note calls check, at most
-// once in checkInterval.
+// Note records the result of a call that began at a time: its error, or nil after a success. Note
+// ignores calls that were ended by their own context, and calls that began before the last change
+// of state, because a call may hang until well after an outage. An error about a missing right says
+// little about the whole Redis. So does a success during an outage of only some commands or nodes.
+// After such a call Note runs check, at most once in checkInterval.
 func (m *Monitor) Note(ctx context.Context, began time.Time, err error) {
 	if err = Unavailable(err); err != nil && ctx.Err() != nil {
 		return
 	}
 	if err != nil && m.cluster != nil {
-		m.cluster.ReloadState(ctx) // otherwise it uses a dead master for up to a minute
+		m.cluster.ReloadState(ctx) // without a reload, the client uses a dead master for up to a minute
 	}
 	m.mu.Lock()
 	before := ProblemOf(m.err)
@@ -142,8 +142,8 @@ func TryWrite(ctx context.Context, rdb redis.UniversalClient, prefix string) err
 	return Unavailable(rdb.Process(ctx, noRetryCmd{redis.NewIntCmd(ctx, "rpushx", prefix+"probe", "")}))
 }
 
-// noRetryCmd is a command that the client does not repeat. With retries, its error could be only
-// that the context has ended.
+// noRetryCmd is a command that the client does not repeat. With retries, the error could say only
+// that the context has ended, and not why Redis failed.
 type noRetryCmd struct{ *redis.IntCmd }
 
 // NoRetry implements redis.Cmder.

@@ -10,8 +10,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Problem is a reason why a Redis cannot be used, and a label value in metrics. The zero value
-// means that nothing is wrong.
+// Problem is a reason why a Redis cannot be used. Its text is a label value in metrics. The zero
+// value means that nothing is wrong.
 type Problem string
 
 // The problems.
@@ -33,8 +33,9 @@ const (
 	Evicts Problem = "evicts"
 )
 
-// problems has the description of each Problem. matches recognizes it in an error and in the text
-// of Redis's reply; nil means that no reply shows the Problem. The first match counts.
+// problems has the description of each Problem. The function matches reports whether an error, or
+// the text of Redis's reply, shows the Problem. It is nil if no reply can show the Problem. The
+// first match counts.
 var problems = []struct {
 	Problem
 	description string
@@ -77,7 +78,8 @@ func All() (all []Problem) {
 	return all
 }
 
-// Description returns a sentence without a capital or a period, such as "it does not answer".
+// Description returns a sentence without a capital or a period, such as "it does not answer". For
+// None it is empty.
 func (t Problem) Description() string {
 	for _, p := range problems {
 		if p.Problem == t {
@@ -92,7 +94,7 @@ func (t Problem) RefusesWrites() bool {
 	return t == OutOfMemory || t == ReadOnly || t == FewReplicas || t == CannotSave
 }
 
-// IsTemporary reports whether the problem may end without the operator's help.
+// IsTemporary reports whether the problem can end without the operator's help.
 func (t Problem) IsTemporary() bool {
 	return t == None || t == Unreachable || t == Loading || t == ClusterDown || t == SlotMoves
 }
@@ -123,8 +125,8 @@ var evictionPolicy = regexp.MustCompile(`(?m)^maxmemory_policy:(\S+)`)
 
 // EvictionPolicy returns the maxmemory-policy by which a Redis deletes keys when its memory is
 // full. The result is empty if Redis keeps all keys, or if the policy is unknown. For a cluster it
-// is the policy of a node that deletes keys. EvictionPolicy reads INFO, because managed servers
-// refuse CONFIG.
+// is the policy of one of the nodes that delete keys. EvictionPolicy reads INFO, because managed
+// servers refuse CONFIG.
 func EvictionPolicy(ctx context.Context, rdb redis.UniversalClient) (policy string) {
 	var mu sync.Mutex
 	ask := func(ctx context.Context, rdb *redis.Client) error {

@@ -30,7 +30,7 @@ var scriptCommands = [][2]string{
 	{"KEY + -", "xrevrange"},
 }
 
-// tryRights tries each command of ARGV, a line with its arguments, on KEYS[1]. It returns the
+// tryRights runs each line of ARGV, a command with its arguments, on KEYS[1]. It returns the
 // commands that the user may not run, with Redis's error. It ignores other errors, and deletes what
 // the commands wrote.
 var tryRights = redis.NewScript(`
@@ -66,7 +66,8 @@ func (e *RightsError) Error() string {
 var neededRight = regexp.MustCompile(`the user needs (\S+)`)
 
 // TryRights tries each right that a worker needs for the keys and channels with these prefixes. It
-// returns a RightsError if the user lacks some, or another error if it cannot try them.
+// returns a RightsError if the user lacks some of these rights, or another error if Redis cannot be
+// used.
 func TryRights(ctx context.Context, rdb redis.UniversalClient, prefixes ...string) error {
 	user, missing := script.User(rdb), map[string]bool{}
 	var commands []any

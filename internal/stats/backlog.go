@@ -24,12 +24,12 @@ import (
 )
 
 const (
-	// The dispatcher samples the backlog every sampleInterval, or after sampleRest times as long as
-	// a sample took, if that is later.
+	// The dispatcher takes the next sample of the backlog after sampleInterval, or after sampleRest
+	// times the duration of the last sample if that is longer.
 	sampleInterval = 5 * time.Second
 	sampleRest     = 50
 	sampleLifetime = time.Minute
-	maxTopKeys     = 10 // of LimitDemand
+	maxTopKeys     = 10 // largest number of LimitDemand.TopKeys
 	// Of a queue with more than pendingSample jobs, ReadPending reads pendingSample jobs, in pages
 	// of pendingPage jobs that are spread evenly over the queue.
 	pendingSample = 200
@@ -51,9 +51,9 @@ type BacklogSample struct {
 // LimitDemand is the demand for one limit.
 type LimitDemand struct {
 	Waiting  int       `json:"waiting"`        // permits that jobs wait for at this limit
-	Total    int       `json:"total"`          // Waiting, and permits of jobs that wait for another limit first
-	KeyCount int       `json:"key_count"`      // keys that jobs need
-	TopKeys  []string  `json:"top_keys"`       // those with the highest demand
+	Total    int       `json:"total"`          // Waiting plus the permits of jobs that wait for another limit first
+	KeyCount int       `json:"key_count"`      // number of keys that jobs need
+	TopKeys  []string  `json:"top_keys"`       // at most maxTopKeys of these keys, the highest demand first
 	Since    time.Time `json:"since,omitzero"` // when the oldest job began to wait here; zero if unknown
 }
 
@@ -93,8 +93,8 @@ type RuleFunc func(ctx context.Context, job throttle.JobID, task *asynq.Task) (r
 
 // ReadDemand returns the demand for each meter, the highest first, and for each limit. A job counts
 // as waiting at those of its meters that are bottlenecks in the forecast. It also counts at each
-// contended meter with a key, because the forecast may not cover all of these meters. Without a
-// dispatcher, it counts at all its limits.
+// contended meter with a key, because the forecast may not cover all of these meters. If no
+// dispatcher runs, a job counts as waiting at all its limits.
 func ReadDemand(ctx context.Context, limiter *waitdb.DB, f *forecast.Forecast, hasDispatcher bool) ([]waitdb.Demand, map[string]LimitDemand, error) {
 	meters, err := limiter.Demands(ctx)
 	if err != nil {
@@ -178,9 +178,9 @@ func ReadBacklogSample(ctx context.Context, rdb redis.UniversalClient, scope str
 	return s, json.Unmarshal(text, s)
 }
 
-// Forecast returns the limiter's forecast, with the pending jobs added. queues is the asynq Redis.
-// Forecast sets Duration and Stopped of the options, from the mean durations of jobs and the pauses
-// of queues.
+// Forecast returns the limiter's forecast, with the pending jobs added. The argument queues is the
+// client of asynq's Redis. Forecast sets Duration and Stopped of the options, from the mean
+// durations of jobs and the pauses of queues.
 func Forecast(ctx context.Context, limiter *waitdb.DB, queues redis.UniversalClient, pending Pending, opts forecast.Options) (*forecast.Forecast, error) {
 	pending.addTo(&opts)
 	rdb, prefix := limiter.Scope()
@@ -209,8 +209,8 @@ func Forecast(ctx context.Context, limiter *waitdb.DB, queues redis.UniversalCli
 }
 
 // ReadPending reads or samples the pending jobs of an asynq Redis, in three round trips for each
-// queue. rule gives the requirements of jobs of the served queues; if it is nil, all are unknown,
-// and limiter is not used.
+// queue. The function rule gives the requirements of jobs of the served queues. If rule is nil, all
+// requirements are unknown, and limiter is not used.
 func ReadPending(ctx context.Context, rdb redis.UniversalClient, limiter *waitdb.DB, served []string, rule RuleFunc) (Pending, error) {
 	db := asynqdb.New(rdb)
 	sizes, err := pendingCounts(ctx, db)
@@ -250,9 +250,9 @@ func ReadPending(ctx context.Context, rdb redis.UniversalClient, limiter *waitdb
 	return p, nil
 }
 
-// readSample reads some of a queue's pending jobs, of which there are n. The task of a job is nil
-// if the job has requested permits already, is gone, or has a message that asynq will reject. The
-// front of the queue is the end of asynq's list.
+// readSample reads some of the n pending jobs of a queue. The task of a job is nil if the job has
+// requested permits already, is gone, or has a message that asynq will reject. The front of the
+// queue is the end of asynq's list.
 func readSample(ctx context.Context, db asynqdb.DB, limiter *waitdb.DB, queue string, n int) (jobs []throttle.JobID, tasks []*asynq.Task, err error) {
 	pages := min((n+pendingPage-1)/pendingPage, pendingSample/pendingPage)
 	lists, err := db.Redis.Pipelined(ctx, func(pipe redis.Pipeliner) error {
@@ -288,10 +288,10 @@ func readSample(ctx context.Context, db asynqdb.DB, limiter *waitdb.DB, queue st
 	return jobs, tasks, nil
 }
 
-// addSample adds the sampled jobs of a queue. each is the number of jobs that a sampled job
-// represents. If that is more than 1 and a key occurs only once in the sample, the other jobs that
-// the sampled job represents probably have other keys. So the need for such a key is left out, for the
-// sampled job, too. Needs without a key, and needs for keys of several sampled jobs, remain.
+// addSample adds the sampled jobs of a queue. A sampled job represents `each` jobs. If that is more
+// than one, and a key occurs only once in the sample, the other jobs probably have other keys. So
+// addSample leaves out the need for such a key, for the sampled job, too. Needs without a key, and
+// needs for keys of several sampled jobs, remain.
 func (p *Pending) addSample(queue string, sample []Requirements, each float64) {
 	uses := map[throttle.Need]int{}
 	meter := func(n throttle.Need) throttle.Need { return throttle.Need{Limit: n.Limit, Key: n.Key} }
@@ -317,8 +317,8 @@ func (p *Pending) addSample(queue string, sample []Requirements, each float64) {
 }
 
 // addTo adds the jobs to a forecast, behind all waiting jobs. It leaves out jobs with invalid
-// needs, which will be archived. It rounds the running sum, so that the sum of the groups stays
-// right.
+// needs, which will be archived. It rounds the running sum of the groups' jobs, so that the total
+// stays right.
 func (p Pending) addTo(opts *forecast.Options) {
 	opts.WithoutRule, opts.Estimated = p.WithoutRule, p.Estimated
 	sum, rounded := 0.0, 0

@@ -38,10 +38,10 @@ type Recorder struct {
 	RuleFor RuleFunc
 
 	mu     sync.Mutex // guards self, limits, tasks and unsent, and what they point to
-	self   Process    // the counts in it are filled in when it is written
+	self   Process    // its counts are filled in when it is written to Redis
 	limits map[string]*LimitCounts
 	tasks  map[Task]*TaskCounts
-	unsent *Summary // of the time since the last summary was written
+	unsent *Summary // counts since the last summary was written
 
 	Lateness        *Histogram // time for which the permits of a waiting job were free before it took them
 	Wait            *Histogram // time from the first denial of a job until it took its permits
@@ -52,7 +52,7 @@ type Recorder struct {
 	Ungranted       atomic.Int64 // denied jobs that took permits which were not reserved for them
 	IsLeader        atomic.Bool  // this process is the dispatcher of its scope
 	PollingFallback atomic.Bool  // granted jobs cannot be promoted, so waiting jobs come late, by asynq's polls
-	FailedWrites    atomic.Int64 // to Redis
+	FailedWrites    atomic.Int64 // writes of this Recorder to Redis that failed
 }
 
 // RecordersOf returns the Recorders of a *scheduler.Server: first that of its limiter's scope, then
@@ -72,8 +72,8 @@ func New(rdb redis.UniversalClient, prefix string) *Recorder {
 	}
 }
 
-// IsProcessOf makes the Recorder describe the same process as another one, for a server of several
-// scopes. Call it before Start.
+// IsProcessOf makes the Recorder describe the same process as the other Recorder, for a server of
+// several scopes. Call it before Start.
 func (r *Recorder) IsProcessOf(other *Recorder) { r.process, r.self = other.process, other.self }
 
 // SetConfig sets the name of the config that the process runs with. It may be called at any time.
@@ -139,7 +139,7 @@ func (r *Recorder) CountReturned(n throttle.Need, permits int) {
 	}
 }
 
-// CountRateLimited counts a rate-limited call, once for each limit of the blocked keys.
+// CountRateLimited counts a call that was rate limited upstream, once for each limit in blocked.
 func (r *Recorder) CountRateLimited(blocked []throttle.Need) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -243,8 +243,8 @@ type LimitCounts struct {
 	RetryAfter  *Histogram
 }
 
-// Limits returns the counts of every limit that was counted. Those of limits beyond maxNames are
-// under Other.
+// Limits returns the counts of every limit that was counted. Limits beyond maxNames are counted
+// together under Other.
 func (r *Recorder) Limits() []LimitCounts { return copyCounts(r, r.limits) }
 
 // TaskCounts are the counts of a task since the process started.
@@ -255,8 +255,8 @@ type TaskCounts struct {
 	Duration *Histogram
 }
 
-// Tasks returns the counts of every task that had a job. Those of tasks beyond maxNames are under
-// Other.
+// Tasks returns the counts of every task that had a job. Tasks beyond maxNames are counted together
+// under Other.
 func (r *Recorder) Tasks() []TaskCounts { return copyCounts(r, r.tasks) }
 
 func copyCounts[K comparable, C any](r *Recorder, counts map[K]*C) (all []C) {
@@ -300,7 +300,7 @@ func (h *Histogram) observe(v float64) {
 }
 
 // Snapshot returns the number of observed values, their sum, and for each bound the number of
-// values up to it.
+// values that are at most the bound.
 func (h *Histogram) Snapshot() (count uint64, sum float64, buckets map[float64]uint64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -60,10 +60,11 @@ func (l LimitSummary) Add(other LimitSummary) LimitSummary {
 	return l
 }
 
-// QueueSummary counts the attempts of a queue's jobs that have ended. It leaves out PutBack.
+// QueueSummary counts the attempts of a queue's jobs that have ended. Attempts with the End PutBack
+// do not count.
 type QueueSummary struct {
 	Done  int64         `json:"d,omitempty"`
-	Ended int64         `json:"e"`           // however they ended
+	Ended int64         `json:"e"`           // whatever their End
 	Ran   time.Duration `json:"r,omitempty"` // sum of their durations
 }
 
@@ -76,11 +77,11 @@ type End int
 // The values of End.
 const (
 	Done       End = iota
-	Failed         // runs again
-	Archived       // failed for good
+	Failed         // the attempt failed, and the job runs again
+	Archived       // the job failed for good
 	Dropped        // deleted by its handler or its rule
 	PutBack        // denied: it did not run
-	RetryAfter     // put back by its handler, which spends no attempt
+	RetryAfter     // put back by its handler, without spending an attempt
 	endCount
 )
 
@@ -133,8 +134,8 @@ func (r *Recorder) run(ctx context.Context) {
 	}
 }
 
-// write writes a summary of the time since the last one, if anything happened. If that fails, the
-// counts of that time are missing in the stream.
+// write writes a summary of the time since the last one, if anything happened. If the write fails,
+// the counts of that time are missing in the stream.
 func (r *Recorder) write(ctx context.Context) {
 	r.mu.Lock()
 	s := r.unsent
@@ -157,8 +158,8 @@ func (r *Recorder) write(ctx context.Context) {
 // StreamID returns the smallest ID that a summary can have if Redis writes it at this time.
 func StreamID(at time.Time) string { return strconv.FormatInt(at.UnixMilli(), 10) + "-0" }
 
-// ReadSummaries returns the summaries after the one with the ID since, oldest first; all of them
-// if since is empty. It skips invalid entries.
+// ReadSummaries returns the summaries after the one with the ID since, oldest first. If since is
+// empty, it returns all summaries. It skips invalid entries.
 func ReadSummaries(ctx context.Context, rdb redis.UniversalClient, scope, since string) ([]Summary, error) {
 	const page = 1000
 	from := "-"
@@ -251,7 +252,7 @@ func (r *Recorder) reportAlive(ctx context.Context) {
 	}
 }
 
-// report writes the JSON description of this process. An empty text removes it.
+// report writes the JSON description of this process. An empty text removes the description.
 func (r *Recorder) report(ctx context.Context, text string) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()

@@ -1,6 +1,6 @@
-// Package canonical has one form for every host and every percent-encoding. A limit that counts by
-// hosts must not count one host under two names, or each spelling would get the limit's permits
-// again. In a crawl, two spellings of a URL are the same URL.
+// Package canonical turns all spellings of a host or of a percent-encoding into one form. If a limit
+// counted one host under two spellings, each spelling would get all the limit's permits. In a crawl,
+// two spellings of a URL are the same URL.
 package canonical
 
 import (
@@ -43,8 +43,8 @@ func Host(name string) (string, error) {
 	return name, nil
 }
 
-// HostOf returns the canonical host of a URL, without its port, or "" if the text is no URL, or has
-// no host or an invalid one.
+// HostOf returns the canonical host of a URL, without its port. It returns "" if the text is no URL,
+// has no host, or has an invalid host.
 func HostOf(text string) string {
 	u, err := url.Parse(text)
 	if err != nil {
@@ -54,13 +54,13 @@ func HostOf(text string) string {
 	return host
 }
 
-// Address returns the canonical form of an address: without a zone, and an IPv4 address that is
-// mapped to IPv6 as IPv4.
+// Address returns the canonical form of an address. It has no zone, and an IPv4 address that is
+// mapped to IPv6 becomes plain IPv4.
 func Address(a netip.Addr) netip.Addr { return a.Unmap().WithZone("") }
 
-// Percent returns the canonical form of a text's percent-encoding. An encoding of a character for
-// which plain reports true is decoded. Other encodings get capital digits. A character for which
-// encode reports true is encoded, and so is a percent sign that begins no encoding.
+// Percent returns the canonical form of a text's percent-encoding. It decodes the encoding of each
+// byte for which plain reports true, and writes other encodings with capital digits. It encodes each
+// byte for which encode reports true, and each percent sign that begins no encoding.
 func Percent(text string, plain, encode func(c byte) bool) string {
 	var b strings.Builder
 	for i := 0; i < len(text); i++ {
@@ -82,8 +82,8 @@ func Percent(text string, plain, encode func(c byte) bool) string {
 	return b.String()
 }
 
-// Alphanumeric reports whether a character is an ASCII letter or digit. These mean the same with and
-// without percent-encoding.
+// Alphanumeric reports whether a byte is an ASCII letter or digit. Letters and digits mean the same
+// with and without percent-encoding.
 func Alphanumeric(c byte) bool {
 	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
 }

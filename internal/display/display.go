@@ -1,4 +1,5 @@
-// Package display formats numbers, keys and untrusted texts, such as payloads and errors, for people.
+// Package display formats numbers, keys and untrusted texts for people. Payloads and errors are
+// untrusted texts.
 package display
 
 import (
@@ -31,7 +32,8 @@ func Count(n int, noun string) string {
 // for it.
 func Key(key string) string { return cmp.Or(key, "(no key)") }
 
-// Meter returns "limit of key" for limit|key. A key may contain |, the name of a limit does not.
+// Meter returns "limit of key" for the text limit|key, and "limit" if the key is empty. A key may
+// contain |, but the name of a limit does not.
 func Meter(meter string) string {
 	limit, key, _ := strings.Cut(meter, "|")
 	if key == "" {
@@ -41,13 +43,13 @@ func Meter(meter string) string {
 }
 
 // Visible replaces invalid UTF-8, and characters that control a terminal or the direction of text,
-// by visible ones. Line breaks and tabs stay. A text of more than limit bytes is cut, and ends with
+// by visible ones. Line breaks and tabs stay. Visible cuts a text of more than limit bytes, and adds
 // the number of bytes left out.
 func Visible(text string, limit int) string { return Cut(text, limit, 0) }
 
-// Cut is Visible for the beginning of a longer text. more is the number of bytes that follow this
-// beginning. If Cut shortens the beginning, the number at its end includes them. If the
-// beginning fits in limit, the result is the whole beginning, without a number.
+// Cut is Visible for the beginning of a longer text, after which `more` further bytes follow. If the
+// beginning has more than limit bytes, the number of bytes left out includes those further bytes.
+// Otherwise the result is the whole beginning, without a number.
 func Cut(text string, limit, more int) string {
 	cut := ""
 	if len(text) > limit {
@@ -61,7 +63,7 @@ func Cut(text string, limit, more int) string {
 	return strings.Map(visible, strings.ToValidUTF8(text, "\uFFFD")) + cut
 }
 
-// Line is Visible on one line: it replaces line breaks and tabs, too.
+// Line is Visible for one line of output: it replaces line breaks and tabs, too.
 func Line(text string, limit int) string {
 	return strings.NewReplacer("\n", "␊", "\t", "␉").Replace(Visible(text, limit))
 }

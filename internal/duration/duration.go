@@ -35,8 +35,8 @@ func Parse(text string) (time.Duration, error) {
 	return d, nil
 }
 
-// Text formats a duration for people in at most two units: 28 d 17 h. A duration a little below a
-// larger unit is shown in that unit, because rounding would give 1000 ms or 60 s.
+// Text formats a duration for people in at most two units: 28 d 17 h. If a duration is a little less
+// than a larger unit, Text uses the larger unit: 1 s and not 1000 ms.
 func Text(d time.Duration) string {
 	// pair formats d in two units, but leaves out a zero: 2 h, and not 2 h 0 min.
 	pair := func(big, small time.Duration, bigName, smallName string) string {
@@ -72,8 +72,8 @@ func Text(d time.Duration) string {
 	return fmt.Sprintf("%.0f years", d.Hours()/24/365.25)
 }
 
-// Exact formats a setting without rounding, so that Parse reads it back. From two days on
-// it writes whole days with the unit d (2d12h), below that hours (24h, 36h).
+// Exact formats a setting without rounding, so that Parse reads the same duration back. From two
+// days on it writes whole days with the unit d: 2d12h. Below two days it uses hours: 24h, 36h.
 func Exact(d time.Duration) string {
 	if d < 0 && d > math.MinInt64 {
 		return "-" + Exact(-d)

@@ -7,19 +7,19 @@ import (
 )
 
 // Leases counts for a concurrency limit: at most n permits are held at once. Each holder has a
-// lease, which counts as given back when it ends unless the holder extends it.
+// lease. If the holder does not extend the lease, the lease ends and its permits are free.
 type Leases struct {
-	n, life int64 // life is how long a lease lasts
+	n, life int64 // life is the length of a lease in microseconds
 	held    map[string]lease
-	// Holder is the holder of the next call. Its own lease does not count against it, so a repeated
-	// call takes no more permits than one call.
+	// Holder is the holder of the next ReadyAt, Take and Left. ReadyAt and Left ignore the
+	// holder's own lease, and Take replaces it. So a repeated call takes no more than one call.
 	Holder string
 }
 
-// A lease has the number of permits of a holder, and the time at which it ends.
+// A lease has the number of permits of a holder, and the time at which the lease ends.
 type lease struct{ cost, ends int64 }
 
-// Define keeps the leases as they are; the next extension is for the new length.
+// Define changes no existing lease. The next Extend gives a lease the new length.
 func (c *Leases) Define(l *Limit) { c.n, c.life = int64(l.Capacity), l.Lease.Microseconds() }
 
 // others returns the live leases of other holders, and the permits that they hold.
@@ -34,8 +34,8 @@ func (c *Leases) others(now int64) (leases []lease, permits int64) {
 }
 
 // ReadyAt returns the time at which enough leases have ended for k permits, if no holder extends or
-// frees a lease. For a k above n it returns the end of the last lease, or the end of a lease that
-// begins now if no other holder has one.
+// frees a lease. For a k above n the result is the end of the last lease. If k is above n and no
+// other holder has a lease, the result is the end of a lease that begins now.
 func (c *Leases) ReadyAt(now, k int64) int64 {
 	leases, live := c.others(now)
 	switch {
@@ -65,16 +65,17 @@ func (c *Leases) Take(now, k int64) Mark {
 // GiveBack does nothing: Resize changes the holder's own lease instead.
 func (c *Leases) GiveBack(_, _, _ int64, _ Mark) {}
 
-// Resize changes a holder's lease to k permits, at least one, because a lease without permits would
-// not exist in Redis. The sum of all leases may exceed n. Then no call gets a permit until enough
-// are given back.
+// Resize changes a holder's lease to k permits, or to one permit if k is 0: Redis keeps no lease
+// without permits. Resize may make the sum of all leases larger than n. While the sum is larger,
+// no call gets a permit. Resize does nothing if the lease has ended.
 func (c *Leases) Resize(now int64, holder string, k int64) {
 	if l, ok := c.held[holder]; ok && l.ends > now {
 		c.held[holder] = lease{max(1, k), l.ends}
 	}
 }
 
-// Extend renews a holder's lease. It reports false if the holder has none any more.
+// Extend renews a holder's lease for the full length from now. It reports false if the holder has
+// no live lease.
 func (c *Leases) Extend(now int64, holder string) bool {
 	l, ok := c.held[holder]
 	if !ok || l.ends <= now {
@@ -84,7 +85,7 @@ func (c *Leases) Extend(now int64, holder string) bool {
 	return true
 }
 
-// Free gives a holder's lease back.
+// Free removes a holder's lease, if there is one, so its permits are free.
 func (c *Leases) Free(holder string) { delete(c.held, holder) }
 
 // Left returns the permits that no live lease of another holder takes.
@@ -93,7 +94,8 @@ func (c *Leases) Left(now int64) int64 {
 	return max(0, c.n-live)
 }
 
-// FullAt returns the time at which the last lease ends if no holder extends it.
+// FullAt returns the time at which the last lease ends if no holder extends it, or now if there is
+// no live lease.
 func (c *Leases) FullAt(now int64) int64 {
 	last := now
 	for _, l := range c.held {

@@ -9,8 +9,8 @@ import (
 
 // fixedWindow counts for a fixed window: n permits in each aligned period. A window opens margin
 // after its start and closes margin before its end, so that no call arrives in a window other than
-// the one that counts it. The count is valid while the last permit lies in the present window.
-// After a change of the windows the count may be too high, but never too low.
+// the one that counts it. The count is valid while the last permit lies in the present window. If
+// Define changes the period or the zone, the count can be too high, but never too low.
 type fixedWindow struct {
 	limit       *Limit
 	last, count int64 // time of the last permit, and number of permits in its window
@@ -24,8 +24,9 @@ func (f *fixedWindow) n() int64 { return int64(f.limit.N) }
 
 func (f *fixedWindow) margin() int64 { return f.limit.Margin.Microseconds() }
 
-// current returns the time that counts, the start of its window, and the permits taken in it. The
-// time that counts is now, or the time of the last permit if the clock has stepped back.
+// current returns the time that counts, the start of the window with that time, and the number of
+// permits taken in that window. The time that counts is now, or the time of the last permit if the
+// clock has stepped back to before it.
 func (f *fixedWindow) current(now int64) (at, start, count int64) {
 	at = max(now, f.last)
 	start = f.limit.windowStart(at, 0)
@@ -35,15 +36,15 @@ func (f *fixedWindow) current(now int64) (at, start, count int64) {
 	return at, start, count
 }
 
-// closed reports whether a time lies in the margin before its window's end.
+// closed reports whether a time lies in the margin at the end of a window.
 func (f *fixedWindow) closed(at int64) bool {
 	margin := f.margin()
 	return margin > 0 && at >= f.limit.windowStart(at, 1)-margin
 }
 
 // ReadyAt returns now if k permits are free in the present window, or else the opening of the
-// window in which the k-th permit is free. Permits above n in a window do not count in the next
-// one.
+// window in which the k-th permit is free. If more than n permits were taken in a window, the next
+// window still has n.
 func (f *fixedWindow) ReadyAt(now, k int64) int64 {
 	if k == 0 {
 		return now
@@ -78,14 +79,15 @@ func (f *fixedWindow) Take(now, k int64) Mark {
 	return Mark{at}
 }
 
-// GiveBack uncounts permits that were taken in the present window.
+// GiveBack subtracts k permits from the count if the call took them in the present window.
 func (f *fixedWindow) GiveBack(now, k, _ int64, mark Mark) {
 	if _, start, count := f.current(now); mark[0] >= start && f.last >= start {
 		f.count = max(0, count-k)
 	}
 }
 
-// Left returns 0 before the window has opened and after it has closed.
+// Left returns the number of permits left in the present window. In the margins at the start and the
+// end of the window it returns 0.
 func (f *fixedWindow) Left(now int64) int64 {
 	at, start, count := f.current(now)
 	if start+f.margin() > now || f.closed(at) {
@@ -94,7 +96,7 @@ func (f *fixedWindow) Left(now int64) int64 {
 	return max(0, f.n()-count)
 }
 
-// FullAt returns the start of the next window if anything was taken in this one.
+// FullAt returns the start of the next window, or now if no permit was taken in the present window.
 func (f *fixedWindow) FullAt(now int64) int64 {
 	at, _, count := f.current(now)
 	if count == 0 {
@@ -103,8 +105,8 @@ func (f *fixedWindow) FullAt(now int64) int64 {
 	return f.limit.windowStart(at, 1)
 }
 
-// windowStart returns the start of the window that lies `ahead` windows after the one which holds a
-// time. Windows beyond the known boundaries are assumed to have the mean length.
+// windowStart returns the start of the window that lies `ahead` windows after the window of the time
+// `at`. A calendar window after those in starts is assumed to have the mean length.
 func (l *Limit) windowStart(at, ahead int64) int64 {
 	period := l.PeriodUS()
 	if !l.followsCalendar() {
@@ -138,8 +140,8 @@ const (
 // mondayUS is the first Monday after the Unix epoch, which was a Thursday.
 const mondayUS = int64(4 * day / time.Microsecond)
 
-// followsCalendar reports whether windows are not just multiples of the period. In UTC, hours, days
-// and weeks are multiples, and only months need a calendar.
+// followsCalendar reports whether the windows need a calendar. In UTC only months need one, because
+// hours, days and weeks start at multiples of the period.
 func (l Limit) followsCalendar() bool {
 	if l.Kind != FixedWindow {
 		return false
@@ -153,7 +155,7 @@ func (l Limit) followsCalendar() bool {
 	return false
 }
 
-// OffsetUS returns where the multiples of the period start, for a limit that follows no calendar.
+// OffsetUS returns the time from which windows are counted, for a limit that follows no calendar.
 func (l Limit) OffsetUS() int64 {
 	if l.Kind == FixedWindow && l.Per == week {
 		return mondayUS
@@ -169,9 +171,9 @@ const calendarLength = 48
 // or nil if the limit follows no calendar.
 //
 // A window starts at the first instant at which the zone's wall clock has reached the hour, or
-// midnight of the day, of the Monday or of the 1st. So if a clock change skips a midnight the day
-// starts at the first instant of its date, a skipped hour or date has no window, and an hour that
-// the clock goes through twice is one window of two hours.
+// midnight of the day, of the Monday or of the 1st. If a clock change skips midnight, the day starts
+// at the first instant of its date. A skipped hour or date has no window. An hour that the clock
+// goes through twice is one window of two hours.
 func (l Limit) edges(now int64, count int) []int64 {
 	if !l.followsCalendar() {
 		return nil
@@ -221,9 +223,9 @@ func following(per time.Duration, wall time.Time) time.Time {
 	return wall.Add(per)
 }
 
-// firstInstant returns the first instant at which the wall clock of a zone is at or after a
-// wall-clock time, which time.Date does not guarantee for times that are skipped or doubled. It goes
-// through the stretches in which the zone's offset is constant.
+// firstInstant returns the first instant at which the wall clock of a zone shows a wall-clock time
+// or a later one. If a clock change skips or doubles that time, time.Date can return another
+// instant. firstInstant goes through the stretches in which the zone's offset is constant.
 func firstInstant(wall time.Time, zone *time.Location) time.Time {
 	t := wall.Add(-26 * time.Hour).In(zone) // no zone is that far from UTC
 	for {

@@ -3,18 +3,19 @@ package meter
 // gcra counts for a funnel and for a token bucket by the generic cell rate algorithm (ITU-T I.371).
 // Its state is tat, the theoretical arrival time, from which on all permits are free again. Each
 // permit moves tat by the emission interval of period/n, and tat may be up to capacity intervals
-// ahead of now. rest has n-ths of a microsecond, so nothing drifts.
+// ahead of now. The field rest is the part of tat below a microsecond, in n-ths of a microsecond,
+// so rounding errors do not add up.
 //
-// The meter counts the permits given back, so that GiveBack knows how many permits other calls have
-// taken since its call.
+// The meter counts the permits given back. From this count and a call's mark, GiveBack computes how
+// many permits other calls have taken since that call.
 type gcra struct {
 	n, period, capacity int64
 	tat, rest           int64
-	given, used         int64 // permits given back, and time of the last call
+	given, used         int64 // permits given back so far, and time of the last Take or GiveBack
 }
 
-// Define keeps the number of permits in use, rounded up. They become free at the new rate from
-// l.Since on, which may be in the past.
+// Define keeps the number of permits in use at l.Since, rounded up. From l.Since on, these permits
+// become free at the new rate. l.Since can be in the past.
 func (g *gcra) Define(l *Limit) {
 	n, period := int64(l.N), l.PeriodUS()
 	if n != g.n || period != g.period {
@@ -79,9 +80,10 @@ func (g *gcra) Take(now, k int64) Mark {
 // because these calls may have taken their permits just now.
 //
 // Proof: let o(j) be the time of take j plus the intervals of all permits that were taken from j
-// on. The guarantee holds if tat is no earlier than any o(j). For a take up to the call's, o is now
-// k intervals earlier, and so no later than tat less k intervals. For a later take, o has only the
-// intervals of other calls, and is no later than now plus all of them.
+// on. The guarantee holds if tat is no earlier than any o(j). For the call's own take and each take
+// before it, giving back makes o(j) k intervals earlier. So o(j) is no later than tat less k
+// intervals. For a take after the call, o(j) has only the intervals of other later calls. So o(j)
+// is no later than now plus all these intervals.
 func (g *gcra) GiveBack(now, k, _ int64, mark Mark) {
 	if g.tat == MaxTime || g.given < mark[1] {
 		return

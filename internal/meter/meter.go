@@ -2,7 +2,7 @@
 // arithmetic on the time that its caller passes. The scripts in lua/limits/include do the same
 // arithmetic, and get the same numbers to the microsecond.
 //
-// Times are microseconds since 1970. Durations that are not a time.Duration are microseconds.
+// Times are microseconds since 1970. Durations of type int64 are microseconds, too.
 package meter
 
 import (
@@ -32,13 +32,13 @@ type Limit struct {
 	N        int // permits in each period
 	Per      time.Duration
 	Margin   time.Duration
-	Capacity int // the largest number of permits that can be taken at once
-	Lease    time.Duration
-	Zone     string // the time zone of a fixed window; empty means UTC
-	Since    int64  // time from which this definition is in force
+	Capacity int           // the largest number of permits that can be taken at once
+	Lease    time.Duration // length of a lease of a concurrency limit
+	Zone     string        // the time zone of a fixed window; empty means UTC
+	Since    int64         // time at which this definition came into force
 
-	// starts has the starts of windows of a calendar that were looked up last. So a Limit is not safe
-	// for concurrent use.
+	// starts caches the starts of calendar windows around the last time that was looked up. Because
+	// look-ups change it, a Limit is not safe for concurrent use.
 	starts []int64
 }
 
@@ -58,13 +58,13 @@ func (l Limit) PeriodUS() int64 {
 type Meter interface {
 	// Define sets the limit. Permits that were taken under an earlier definition still count.
 	Define(l *Limit)
-	// ReadyAt returns the first time from now on at which k permits may be taken. For a k above the
+	// ReadyAt returns the first time, not before now, at which k permits are free. For a k above the
 	// capacity it returns an estimate of the time at which the k-th permit from now is free.
 	ReadyAt(now, k int64) int64
-	// Take takes k permits. The caller has checked that ReadyAt allows it.
+	// Take takes k permits. Before that, the caller has checked that ReadyAt returns now.
 	Take(now, k int64) Mark
-	// GiveBack gives back up to k permits of a call, which has that cost and mark, as far as the
-	// limit's guarantee holds. The caller has checked that the limit has not changed since the call.
+	// GiveBack gives back up to k permits of the call with this cost and mark, as far as the limit's
+	// guarantee still holds. The caller has checked that the limit has not changed since the call.
 	GiveBack(now, k, cost int64, mark Mark)
 	// Left returns how many permits could be taken now.
 	Left(now int64) int64
@@ -73,8 +73,9 @@ type Meter interface {
 }
 
 // A Mark identifies the permits of one call. For a funnel or a token bucket it has the theoretical
-// arrival time after the call, and the number of permits that had been given back by then. For a
-// window it has the time or the bucket of the permits. The zero Mark means unknown.
+// arrival time after the call, and the number of permits that had been given back before the call.
+// For a fixed window or a sliding log it has the time of the permits, and for a sliding window the
+// index of their bucket. The zero Mark means unknown.
 type Mark = [2]int64
 
 // New returns the unused meter of a limit. A funnel and a token bucket are the same meter.
@@ -97,7 +98,8 @@ func New(l *Limit) Meter {
 }
 
 // Charge takes k permits even if they are not free, so that later calls wait longer. For a funnel
-// or a token bucket Charge returns the time by which those calls wait longer. A sliding log is
+// or a token bucket the result is the time by which later calls wait longer, and for other meters
+// 0. A sliding log is
 // charged at most the free permits and N more, so that a wrong cost does not make the log
 // arbitrarily long.
 func Charge(m Meter, now, k int64) (us int64) {
@@ -153,17 +155,17 @@ func Read(l *Limit, state []any) Meter {
 	return m
 }
 
-// Grace is the time for which a meter is kept after it is full again, so that its state is still
-// there if the clock steps back by less.
+// Grace is the time for which a meter is kept after all its permits are free again. If the clock
+// steps back by less than Grace, the state is still there.
 const Grace = int64(time.Minute / time.Microsecond)
 
 // Memory is the time for which the last change of a key's rate is stored, and for which a call can
-// give permits back. Later it is not known whether the rate has changed since the call, so the call
-// could give back more than it took.
+// give permits back. After that time nobody knows whether the rate has changed since the call. If
+// it has, the call could give back more than it took.
 const Memory = int64(time.Hour / time.Microsecond)
 
-// Expired reports whether the meter can be dropped: it has been full for Grace, and no call can
-// give permits back any more.
+// Expired reports whether the caller can drop the meter: all its permits have been free for Grace,
+// and no call can give permits back any more.
 func Expired(m Meter, now int64) bool {
 	if g, ok := m.(*gcra); ok && g.given > 0 && g.used > now-Grace-Memory {
 		return false
@@ -175,15 +177,15 @@ func Expired(m Meter, now int64) bool {
 type Gate struct {
 	Meter
 	Paused  bool
-	Blocked int64 // end of the key's block, or 0
+	Blocked int64 // end of the key's block, or 0 if there is none
 }
 
 // Closed reports whether the limit is paused or the key blocked.
 func (g *Gate) Closed(now int64) bool { return g.Paused || g.Blocked > now }
 
 // ReadyFrom returns the first time, not before from, at which k permits could be taken if the limit
-// were not paused. Free permits stay free until a call takes them, except in a fixed window, which
-// closes.
+// were not paused. Free permits stay free until a call takes them. Only those of a fixed window do
+// not, because the window closes.
 func (g *Gate) ReadyFrom(now, k, from int64) int64 {
 	from = max(from, g.Blocked)
 	at := g.ReadyAt(now, k)
@@ -193,7 +195,7 @@ func (g *Gate) ReadyFrom(now, k, from int64) int64 {
 	return max(at, from)
 }
 
-// Left returns how many permits could be taken now: none while the gate is closed.
+// Left returns how many permits could be taken now: 0 while the limit is paused or the key blocked.
 func (g *Gate) Left(now int64) int64 {
 	if g.Paused || g.Blocked > now {
 		return 0
@@ -201,8 +203,8 @@ func (g *Gate) Left(now int64) int64 {
 	return g.Meter.Left(now)
 }
 
-// MaxTime is the largest time, in the year 2255: numbers in Lua are exact up to it. Later times,
-// and the time of what never happens, are MaxTime.
+// MaxTime is the largest time, in the year 2255. Numbers in Lua are exact up to MaxTime. It stands
+// for every later time, and for "never".
 const MaxTime = 1 << 53
 
 // Span returns the time that k permits take at n permits per period, in whole microseconds and
@@ -220,7 +222,8 @@ func Span(k, n, period int64) (us, rest int64) {
 	return int64(quotient), int64(remainder)
 }
 
-// owed is the inverse of Span: it returns the number of permits that take this time, rounded up.
+// owed is the inverse of Span: it returns the number of permits that take us microseconds and rest
+// n-ths of a microsecond, rounded up.
 func owed(us, rest, n, period int64) int64 {
 	hi, lo := bits.Mul64(uint64(us), uint64(n))
 	lo, carry := bits.Add64(lo, uint64(rest+period-1), 0)
@@ -233,12 +236,12 @@ func owed(us, rest, n, period int64) int64 {
 }
 
 // rounds spreads k permits over periods with n permits each. It returns the number of permits in
-// the last period, and the length of the periods before it.
+// the last period, and the length of all earlier periods together.
 func rounds(k, n, period int64) (within, wait int64) {
 	within = (k-1)%n + 1
 	wait, _ = Span((k-within)/n, 1, period)
 	return within, wait
 }
 
-// ceilDiv returns a/b rounded up, for a from 0 on.
+// ceilDiv returns a/b rounded up. The number a must not be negative.
 func ceilDiv(a, b int64) int64 { return (a + b - 1) / b }

@@ -10,7 +10,7 @@ type slidingLog struct {
 	times     []int64
 }
 
-// Define keeps the recorded times: the new limit judges them.
+// Define keeps the recorded times, which count under the new limit.
 func (s *slidingLog) Define(l *Limit) { s.n, s.period = int64(l.N), l.PeriodUS() }
 
 // ReadyAt reads the one time that must leave the window before k permits are free. If k is above n,
@@ -49,9 +49,9 @@ func (s *slidingLog) record(now, k int64) int64 {
 	return now
 }
 
-// GiveBack drops up to k of the call's times. These may be the times of another call in the same
-// microsecond, which makes no difference to any window. If a call cost more than n, Take has kept n
-// of its times. The permits above n are given back first.
+// GiveBack drops up to k of the call's times. If another call has the same microsecond, its times
+// may be dropped instead, which makes no difference to any window. If a call cost more than n, Take
+// has kept n of its times. The first cost-n permits given back then drop no time.
 func (s *slidingLog) GiveBack(_, k, cost int64, mark Mark) {
 	k = max(0, k-max(0, cost-s.n))
 	first, found := slices.BinarySearch(s.times, mark[0])
@@ -61,13 +61,13 @@ func (s *slidingLog) GiveBack(_, k, cost int64, mark Mark) {
 	}
 }
 
-// Left returns n less the times in the window.
+// Left returns n less the number of times in the window, and at least 0.
 func (s *slidingLog) Left(now int64) int64 {
 	gone, _ := slices.BinarySearch(s.times, now-s.period+1)
 	return max(0, s.n-int64(len(s.times)-gone))
 }
 
-// FullAt returns the time at which the newest time leaves the window.
+// FullAt returns the time at which the newest time leaves the window, or now if none is in it.
 func (s *slidingLog) FullAt(now int64) int64 {
 	if len(s.times) == 0 {
 		return now

@@ -2,8 +2,8 @@ package meter
 
 import "slices"
 
-// bucketsPerPeriod is the number of buckets of a sliding window. With more buckets permits return
-// sooner, and every call reads more.
+// bucketsPerPeriod is the number of buckets in each period of a sliding window. With more buckets
+// permits would become free sooner, but each call would read more data.
 const bucketsPerPeriod = 60
 
 // slidingWindow is the meter of a sliding window in bounded memory. It divides time into buckets of
@@ -14,13 +14,13 @@ const bucketsPerPeriod = 60
 type slidingWindow struct {
 	n, period, width int64
 	buckets          []bucket // oldest first
-	bucketWidth      int64    // width that the buckets were counted with; differs from width after Define
+	bucketWidth      int64    // width of buckets; after Define it can differ from the field width
 }
 
 // A bucket counts the permits taken in the width microseconds from index·width on.
 type bucket struct{ index, count int64 }
 
-// Define sets the limit. The next call converts buckets of another width.
+// Define sets the limit. The next Take converts buckets of another width.
 func (s *slidingWindow) Define(l *Limit) {
 	s.n, s.period = int64(l.N), l.PeriodUS()
 	s.width = ceilDiv(s.period, bucketsPerPeriod)
@@ -29,8 +29,8 @@ func (s *slidingWindow) Define(l *Limit) {
 // expiry returns the time at which the last permit of a bucket has left the window.
 func (s *slidingWindow) expiry(b bucket) int64 { return (b.index+1)*s.width - 1 + s.period }
 
-// counted returns the buckets that have not expired, converted to the current width, and their sum.
-// A bucket of another width becomes the bucket that holds its last microsecond.
+// counted returns the buckets that have not expired, converted to the current width, and the sum of
+// their permits. A bucket of another width becomes the bucket that holds its last microsecond.
 func (s *slidingWindow) counted(now int64) (buckets []bucket, sum int64) {
 	for _, b := range s.buckets {
 		if s.bucketWidth != s.width {
@@ -90,8 +90,8 @@ func (s *slidingWindow) Take(now, k int64) Mark {
 	return Mark{index}
 }
 
-// GiveBack subtracts permits from the call's bucket if it still exists. After a change of the width
-// it does nothing, because the permits may be counted in another bucket.
+// GiveBack subtracts permits from the call's bucket if the bucket still exists. After a change of
+// the width GiveBack does nothing, because another bucket may count the permits.
 func (s *slidingWindow) GiveBack(_, k, _ int64, mark Mark) {
 	i := slices.IndexFunc(s.buckets, func(b bucket) bool { return b.index == mark[0] })
 	if i < 0 || s.bucketWidth != s.width {
@@ -112,7 +112,7 @@ func (s *slidingWindow) Left(now int64) int64 {
 	return max(0, s.n-sum)
 }
 
-// FullAt returns the time at which the newest bucket expires.
+// FullAt returns the time at which the newest bucket expires, or now if there is no bucket.
 func (s *slidingWindow) FullAt(now int64) int64 {
 	buckets, _ := s.counted(now)
 	if len(buckets) == 0 {

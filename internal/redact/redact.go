@@ -19,8 +19,8 @@ import (
 const Hidden = "•••"
 
 // names are patterns of path.Match for the names of headers, fields and parameters whose values are
-// secrets. Such values are hidden when a text is shown. A header with such a name is not sent along
-// when a request is redirected to another host or port.
+// secrets. A Redactor hides these values when a text is shown. If a request is redirected to another
+// host or port, a header with a matching name is not sent there.
 var names = []string{
 	"*authorization*", "auth", "x-auth", "jwt", "x-jwt", "*signature*",
 	"cookie", "set-cookie", "cookies", "*session?id", "*sessionid",
@@ -29,7 +29,7 @@ var names = []string{
 }
 
 // Named reports whether the name of a header or a field, in any case, is the name of a secret, or
-// matches a pattern in more. In these patterns, ? stands for exactly one character.
+// matches a pattern in more. In a pattern, ? stands for exactly one character.
 func Named(name string, more ...string) bool {
 	name = strings.ToLower(name)
 	fits := func(pattern string) bool { ok, _ := path.Match(strings.ToLower(pattern), name); return ok }
@@ -37,8 +37,8 @@ func Named(name string, more ...string) bool {
 }
 
 // expression returns a regular expression that finds names by their patterns in text other than
-// JSON. There * matches the characters of a name, and ? a separator or nothing: api_key, api key
-// and apikey are one name.
+// JSON. In such text * matches the characters of a name, and ? matches a separator or nothing. So
+// the pattern api?key finds api_key, api key and apikey.
 func expression(patterns []string) string {
 	var parts []string
 	for _, p := range patterns {
@@ -48,15 +48,15 @@ func expression(patterns []string) string {
 	return strings.Join(parts, "|")
 }
 
-// parameter matches a parameter of a query whose value is a secret. A name with "token" matches
-// only in some forms, because page_token and the like say where a list continues. Some short names,
+// parameter matches a parameter of a query whose value is a secret. Of the names that contain
+// "token", only some match: page_token, for example, says where a list continues. Some short names,
 // such as key, are names of secrets only in a query.
 var parameter = regexp.MustCompile(`(?i)([?&;](?:key|pass|pwd|sig|` +
 	expression(slices.DeleteFunc(slices.Clone(names), func(pattern string) bool { return pattern == "*token*" })) +
 	`|(?:[\w.~-]*(?:access|auth|bearer|id|oauth|refresh|security|session|user)[-_.]?)?token` +
 	`)=)([^&#\s"'<>\\]+)`)
 
-// reference matches a reference to a secret, which is no secret itself.
+// reference matches a reference to a secret. The reference itself is no secret.
 var reference = regexp.MustCompile(`^\$\{(?:env|file):[^{}]+\}$`)
 
 // Query hides the secrets in the queries of a text's URLs. References to secrets, such as
@@ -75,12 +75,12 @@ func Query(text string) string {
 }
 
 // Redactor removes secrets from texts that are shown. In JSON it hides the whole values of fields.
-// In other text, such as an error or a log line, it looks for names followed by what may be a
-// value, and may hide too much. It finds most secrets by their names only. IDs, keys and task types
+// In other text, such as an error or a log line, it hides what may be the value after a name, and so
+// can hide too much. It finds most secrets by their names only. IDs, keys and task types
 // are shown, because operators look up jobs by them, so secrets do not belong there.
 //
-// Go's regular expressions take time in proportion to the text's length, so that no text makes the
-// live page slow.
+// Go's regular expressions take time in proportion to the text's length. So no text makes the live
+// page slow.
 type Redactor struct {
 	names []string       // patterns of further names of secrets
 	field *regexp.Regexp // a name with its value, in any text
@@ -89,7 +89,7 @@ type Redactor struct {
 // New returns a Redactor that also hides the values of further names. These are patterns of
 // path.Match without [sets] and escapes. The error names the first pattern that is invalid. A
 // pattern must match the whole name of a JSON field, and ? stands for one character there. In other
-// text a pattern may match the end of a longer name, and ? stands for a separator or nothing.
+// text a pattern also matches the end of a longer name, and ? stands for a separator or nothing.
 func New(more []string) (Redactor, error) {
 	for _, name := range more {
 		if _, err := path.Match(name, ""); err != nil || name == "" || strings.ContainsAny(name, "[]\\\n") {
@@ -121,9 +121,9 @@ func (r Redactor) Text(text string) string {
 	return Query(userinfo.ReplaceAllString(text, "$1"+Hidden+"@"))
 }
 
-// Value removes the secrets from a JSON value, which it changes, at any depth. It recognizes a
-// header as a field, as an object of a name and a value, and as a pair. Other texts in the value
-// become what Text returns.
+// Value removes the secrets from a decoded JSON value at any depth, and returns the result. It
+// changes maps and slices in place. A header may be a field, an object of a name and a value, or a
+// pair of them. Every other string becomes what Text returns for it.
 func (r Redactor) Value(v any) any {
 	switch v := v.(type) {
 	case map[string]any:
@@ -136,7 +136,7 @@ func (r Redactor) Value(v any) any {
 			}
 		}
 	case []any:
-		if len(v) == 2 { // as ["name", "value"]
+		if len(v) == 2 { // a header as ["name", "value"]
 			if name, ok := v[0].(string); ok && r.Hides(name) {
 				return []any{name, Hidden}
 			}
@@ -150,8 +150,8 @@ func (r Redactor) Value(v any) any {
 	return v
 }
 
-// Payload returns a payload without secrets. JSON that Decode accepts stays JSON. A payload without
-// secrets is unchanged.
+// Payload returns a payload without its secrets. JSON of up to 1 MiB that Decode accepts stays JSON,
+// and stays unchanged if it has no secret. For any other payload it returns what Text does.
 func (r Redactor) Payload(data []byte) string {
 	value, err := Decode(data, 1<<20)
 	if err != nil {
@@ -172,8 +172,8 @@ func (r Redactor) Payload(data []byte) string {
 	return string(data)
 }
 
-// maxDepth is the maximum number of levels of a JSON value. With indentation, the output can be as
-// long as the text's length times its depth.
+// maxDepth is the maximum number of levels of a JSON value. The output with indentation can be as
+// long as the input's length times the input's depth.
 const maxDepth = 64
 
 // Decode reads one JSON value of at most size bytes and 64 levels, and keeps its numbers as they are

@@ -1,5 +1,5 @@
-// Package safelog guards the loggers that a program passes to this module: a logger that panics in
-// a goroutine of this module must not end the process. The line that it should write is lost.
+// Package safelog guards the loggers that a program passes to this module. A logger that panics in
+// a goroutine of this module must not end the process. Only the log line of that call is lost.
 package safelog
 
 import (
@@ -10,7 +10,7 @@ import (
 	"github.com/hibiken/asynq"
 )
 
-// New returns a logger that writes what log does, and recovers log's panics.
+// New returns a logger that passes each line to log, and recovers log's panics.
 func New(log *slog.Logger) *slog.Logger {
 	if _, safe := log.Handler().(handler); safe {
 		return log
@@ -50,7 +50,7 @@ func (h handler) WithGroup(name string) (next slog.Handler) {
 	return handler{h.next.WithGroup(name)}
 }
 
-// Asynq returns an asynq.Logger that writes what log does, and recovers log's panics.
+// Asynq returns an asynq.Logger that passes each line to log, and recovers log's panics.
 func Asynq(log asynq.Logger) asynq.Logger { return asynqLogger{log} }
 
 type asynqLogger struct{ next asynq.Logger }

@@ -18,11 +18,11 @@ import (
 // a struct field has its name in JSON, and the tag want describes its valid values. A JSON field
 // that matches no json tag is rejected, so a struct field without that tag cannot be set. As in
 // encoding/json, a null makes a pointer, map or slice nil and a json.RawMessage null, and leaves
-// other fields unchanged. A duration is a text such as "90s" or "7d". Errors call
-// the text by the name in what, such as "payload".
+// other fields unchanged. A duration is a text such as "90s" or "7d". In errors, the parameter what
+// is the name of the whole text, such as "payload".
 //
-// Unlike json.Decoder, Decode distinguishes "URL" from "url", rejects a field that is given twice and
-// text after the object, and shows the wrong value.
+// Unlike json.Decoder, Decode distinguishes "URL" from "url". It rejects a field that is given
+// twice, and text after the object. Its errors show the invalid value.
 func Decode[T any](what string, text []byte, into *T) error {
 	if !utf8.Valid(text) {
 		return fmt.Errorf("%s is not UTF-8: want JSON text", what)
@@ -82,7 +82,8 @@ func decodeField(value []byte, into any) error {
 	return err
 }
 
-// Shorten returns the start of a JSON value for an error: 60 bytes, without a partial character.
+// Shorten returns a JSON value for an error. Of a value of more than 60 bytes it returns the start,
+// without a partial character.
 func Shorten(value []byte) string {
 	const maxLength = 60
 	text := string(bytes.TrimSpace(value))

@@ -25,10 +25,10 @@ type Change struct {
 	// paused, resumed, reset, blocked, unblocked, run, retried, cancelled or archived.
 	What string
 	// Limit and Key are the limit and the key that were changed. Key is empty for a change of the
-	// limit itself.
+	// limit itself. Both are empty for a change of a schedule, a queue or jobs.
 	Limit, Key string
-	// By is the actor of WithActor, or empty. For a block that an upstream's response caused it is
-	// "upstream".
+	// By is the actor that WithActor has set, or empty. If an upstream's response caused a block,
+	// By is "upstream".
 	By string
 	// Until is the end of a block by Redis's clock. It is zero for other changes.
 	Until time.Time
@@ -36,17 +36,17 @@ type Change struct {
 	// them. From is empty for a new limit, and To is empty for a deleted limit. For a key that was
 	// set, To is its Override.
 	From, To string
-	// Schedule is the schedule that was changed.
+	// Schedule is the schedule that was changed, or empty.
 	Schedule string
-	// Jobs is the number of jobs that were changed.
+	// Jobs is the number of jobs that were changed, or 0.
 	Jobs int
-	// Job is the changed job if there is only one. For several jobs of one queue, or for a change
-	// of a queue, it has only a Queue. For jobs of several queues it is zero.
+	// Job is the changed job if only one job was changed. For several jobs of one queue, or for a
+	// change of a queue, Job has only a Queue. For jobs of several queues Job is zero.
 	Job JobID
 }
 
-// WithActor returns a context for methods that change something. The changelog names the actor, a
-// user or a program, in the By of their entries.
+// WithActor returns a context with an actor, which is a user or a program. If a method that changes
+// something gets this context, its entry in the changelog has the actor in By.
 func WithActor(ctx context.Context, actor string) context.Context {
 	return script.WithActor(ctx, actor)
 }
@@ -80,8 +80,8 @@ func (s *shared) Note(ctx context.Context, c Change) error {
 	return unavailable(s.run(ctx, noteScript, args...).Err())
 }
 
-// newChange reads an entry that a script has written with lua/limits/include/change.lua. At is the
-// time in the entry's ID, in milliseconds.
+// newChange reads an entry that a script has written with lua/limits/include/change.lua. Redis puts
+// a time in milliseconds into the entry's ID, and newChange reads At from there.
 func newChange(entry redis.XMessage) Change {
 	text := func(field string) string {
 		value, _ := entry.Values[field].(string)

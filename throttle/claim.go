@@ -10,15 +10,15 @@ import (
 // A meterKey is one limit and one key.
 type meterKey struct{ limit, key string }
 
-// A meterID identifies the state of a meter. If a limit changes its kind, it uses other meters. If
-// it changes back, it uses the old meters again.
+// A meterID identifies the state of a meter. If a limit changes its kind, the limit uses other
+// meters. If the kind changes back, the limit uses its old meters again.
 type meterID struct {
 	kind Kind
 	meterKey
 }
 
-// meter returns the limit in the form that meters use. since is the time from which the limit is in
-// force.
+// meter returns the limit in the form that meters use. The parameter since is the time at which the
+// limit came into force, in microseconds.
 func (l Limit) meter(since int64) *meter.Limit {
 	return &meter.Limit{
 		Kind: string(l.Kind), N: l.Rate.N, Per: l.Rate.Per, Margin: l.Margin, Capacity: l.MaxCost(),
@@ -30,20 +30,20 @@ func (l Limit) meter(since int64) *meter.Limit {
 type claim struct {
 	meter.Gate
 	need  Need
-	limit *meter.Limit // of the key: the limit itself, or with the key's override
+	limit *meter.Limit // the need's limit, changed by the override of its key if there is one
 	id    meterID
-	now   int64
+	now   int64 // time of the call in microseconds
 }
 
-// pausedUS is the RetryAfter of a paused limit. It is so long that the requests cost little, and so
-// short that callers notice Resume soon.
+// pausedUS is the least RetryAfter of a paused limit, in microseconds. With this value, repeated
+// requests cost little, and callers still notice Resume soon.
 const pausedUS = 60_000_000
 
 // bottleneck returns the claim with the longest wait, and the first time at which the permits of
-// all claims are available. The latest of their ready times is not always that time, because a
-// window with a margin can close again before the other meters open. So bottleneck asks all meters
-// again from that time on. If a claim's limit is paused, or if 100 steps find no such time,
-// bottleneck returns a time at which the caller should request again.
+// all claims are available. A window with a margin can close again before the other meters are
+// ready. So bottleneck takes the latest ready time of the claims, and asks all meters again from
+// there. If a claim's limit is paused, or if 100 steps find no time for all claims, bottleneck
+// returns a time at which the caller should request again.
 func bottleneck(claims []claim) (slowest *claim, at int64) {
 	at = -1
 	from := claims[0].now
@@ -66,8 +66,8 @@ func bottleneck(claims []claim) (slowest *claim, at int64) {
 	return slowest, at
 }
 
-// decision returns the decision of a call, with the limit, key and numbers of this claim. It reads
-// the present state of the meter, so takeAll calls it after all permits are taken.
+// decision returns the decision of a call, with the limit, key and numbers of the claim c. It reads
+// the present state of c's meter. So takeAll first takes all permits, and then calls decision.
 func (c *claim) decision(outcome Outcome) Decision {
 	return Decision{
 		Outcome: outcome, Limit: c.need.Limit, Key: c.need.Key, Cost: c.need.Cost,
@@ -76,7 +76,8 @@ func (c *claim) decision(outcome Outcome) Decision {
 	}
 }
 
-// denial returns the denial of a call, or false if the permits of all claims are available.
+// denial returns the decision of a denied call and true. If the permits of all claims are
+// available, it returns false.
 func denial(claims []claim) (d Decision, denied bool) {
 	slowest, at := bottleneck(claims)
 	if at <= slowest.now {
@@ -88,7 +89,7 @@ func denial(claims []claim) (d Decision, denied bool) {
 }
 
 // takeAll takes the permits of all claims. The decision names the claim with the fewest permits
-// left. All leases of the call have one new holder. A call without leases has no holder.
+// left. takeAll gives all leases of the call one new holder. A call without leases has no holder.
 func takeAll(claims []claim) Decision {
 	var tightest *claim
 	var holder string

@@ -10,12 +10,12 @@ import (
 	"github.com/headgate/headgate/internal/script"
 )
 
-// coalescer collects calls while earlier calls are under way, and sends them in one batch. So a
-// busy process needs few round trips to Redis. A single call is sent at once. A coalescer is safe
-// for concurrent use.
+// coalescer collects new calls while earlier calls are under way, and sends the new calls in one
+// batch. So a busy process needs few round trips to Redis. If no call is under way, a new call is
+// sent at once. A coalescer is safe for concurrent use.
 type coalescer[T any] struct {
-	// send sends a batch and stores the reply of each call in the call. Its context has the values
-	// of the first call's context, and does not end.
+	// send sends a batch, and stores the reply to each call in the call. The context ctx has the
+	// values of the first call's context, and never ends.
 	send func(ctx context.Context, calls []*T)
 	// undo gives back the permits of calls whose callers had given up before the reply came.
 	undo func(ctx context.Context, calls []*T)
@@ -31,7 +31,7 @@ type pending[T any] struct {
 	ctx    context.Context
 	call   *T
 	done   chan struct{}
-	gaveUp bool // the caller has returned while the call was under way
+	gaveUp bool // true if the caller has returned while the call was under way
 }
 
 const (
@@ -44,8 +44,8 @@ const (
 )
 
 // do returns nil once the call has its reply. If the context ends first, do returns the context's
-// error. The call is then not sent, or it is undone when its reply comes. The caller must not read
-// the call after an error, because a sender may still write it.
+// error. In that case the sender does not send the call, or undoes the call after its reply. The
+// caller must not read the call after an error, because a sender may still write to it.
 func (c *coalescer[T]) do(ctx context.Context, call *T) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -95,7 +95,7 @@ func (c *coalescer[T]) sendAll() {
 		for i, p := range batch {
 			calls[i] = p.call
 		}
-		ctx := context.WithoutCancel(batch[0].ctx) // the contexts of the others may last longer
+		ctx := context.WithoutCancel(batch[0].ctx) // the first call's context may end before those of the other calls
 		c.send(ctx, calls)
 		var gaveUp []*T
 		c.mu.Lock()

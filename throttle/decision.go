@@ -25,10 +25,11 @@ const (
 	Denied
 	// Impossible: the cost is above the limit's capacity, so waiting does not help.
 	Impossible
-	// NoLimit: the limit does not exist, or is for other apps. Usually the name is wrong. The
-	// caller decides whether to go on without a limit.
+	// NoLimit: the limit does not exist, or only other apps may use it. Usually the name is wrong.
+	// The caller decides whether to go on without a limit.
 	NoLimit
-	// Expired: the job has waited for its MaxWait. Only jobs of package scheduler expire.
+	// Expired: the job has waited as long as its MaxWait allows. Only jobs of package scheduler
+	// expire.
 	Expired
 )
 
@@ -49,7 +50,7 @@ func (o Outcome) String() string {
 // numbers are those of its meter, as in RateLimit headers.
 type Decision struct {
 	Outcome Outcome
-	// Limit, Key and Cost are the need that decided. Needs of the same meter are added up.
+	// Limit, Key and Cost are the need that decided. Cost is the sum of all needs of its meter.
 	Limit string
 	Key   string
 	Cost  int
@@ -60,27 +61,27 @@ type Decision struct {
 	// jobs.
 	Remaining int
 	// RetryAfter is the time until the same call could be allowed if no other call takes the
-	// permits first, rounded up to a microsecond. It is 0 unless the outcome is Denied. For a
-	// concurrency limit it assumes that no lease is extended. For a paused limit it is a minute. For
-	// a waiting job it is an estimate, as if all lanes of a meter had equally many turns.
+	// permits first, rounded up to a microsecond. It is 0 for all outcomes other than Denied. For a
+	// concurrency limit it assumes that no lease is extended. For a paused limit it is at least a
+	// minute. For a waiting job it is an estimate, as if all lanes of a meter had equal turns.
 	RetryAfter time.Duration
-	// BeginIn is the time until permits that were granted in advance become available: the job must
-	// not begin sooner. It is 0 if all permits are available.
+	// BeginIn is the time until permits that a job got in advance become available. The job must
+	// not begin sooner. BeginIn is 0 if all permits are available now.
 	BeginIn time.Duration
 	// ResetAfter is the time until all permits are available again, if no call takes more.
 	ResetAfter time.Duration
-	// At is the time of the decision by the limiter's clock. If a call is repeated because its
-	// reply was lost, At is the time at which the permits were taken.
+	// At is the time of the decision by the limiter's clock. If the reply to an allowed call was
+	// lost and the call is repeated, At is the time at which the permits were taken.
 	At time.Time
-	// Taken lists the permits that the call took. Settle changes their costs.
+	// Taken lists the needs for which the call took permits. Settle changes their costs.
 	Taken []Need
-	marks []meter.Mark // of Taken; zero if the reply was lost, and then Settle gives nothing back
+	marks []meter.Mark // one for each need in Taken. After a lost reply they are zero, and Settle gives nothing back
 
-	forOthers bool // the outcome is NoLimit because the limit is for other apps
+	forOthers bool // true if the outcome is NoLimit because only other apps may use the limit
 
 	// Holder is the ID of the call's leases on concurrency limits, for Extend and Free. Lease is
-	// the shortest Lease of these limits. Both are zero if the call took no leases. Each call that
-	// took leases has a Holder of its own.
+	// the shortest Lease of these limits. If the call took no leases, both are zero. Two calls that
+	// took leases never have the same Holder.
 	Holder string
 	Lease  time.Duration
 	// Waited is the time since the first denial of an allowed job. It is 0 for a job that did not
@@ -93,7 +94,7 @@ type Decision struct {
 // OK reports whether the caller may go on.
 func (d Decision) OK() bool { return d.Outcome == Allowed }
 
-// String describes the decision, with the limit that decided and the valid values.
+// String describes the decision for people, with the limit that decided.
 func (d Decision) String() string {
 	name := d.Limit
 	if d.Key != "" {
@@ -117,9 +118,9 @@ func (d Decision) String() string {
 	return d.Outcome.String()
 }
 
-// settled records the new cost of the i-th need in Taken. owedUS is the time by which a charge has
-// moved a funnel, or 0. The call's mark moves by the same time. Otherwise a later Settle would
-// treat the extra cost as the cost of another call.
+// settled records the new cost of the i-th need in Taken. A charge of a funnel or token bucket has
+// moved its arrival time by owedUS microseconds, which is 0 for other meters. settled moves the
+// call's mark by the same time, so a later Settle does not take the charge for another call's cost.
 func (d Decision) settled(i, cost int, owedUS int64) {
 	if d.Taken[i].Cost = cost; d.marks[i][0] > 0 {
 		d.marks[i][0] += owedUS
@@ -128,7 +129,8 @@ func (d Decision) settled(i, cost int, owedUS int64) {
 
 // newDecision reads a reply as lua/limits/include/needs.lua and take.lua describe it. Times are
 // microseconds of Redis's clock, and become durations here, so this process's clock does not
-// matter. newDecision also returns the reply as numbers: replies to jobs have more of them.
+// matter. newDecision also returns the whole reply as numbers, because a reply to a job has further
+// ones.
 func newDecision(reply []any, needs []Need, holder string) (Decision, []int64) {
 	n := make([]int64, max(9, len(reply)))
 	for i := range reply {
@@ -163,12 +165,12 @@ func newDecision(reply []any, needs []Need, holder string) (Decision, []int64) {
 	return d, n[:len(reply)]
 }
 
-// microseconds returns n microseconds, or the longest duration of about 292 years if n is larger.
+// microseconds returns n microseconds, or the longest duration (about 292 years) if n is larger.
 func microseconds(n int64) time.Duration {
 	return time.Duration(min(n, math.MaxInt64/1000)) * time.Microsecond
 }
 
-// number returns the number in a text, or 0.
+// number returns the integer that a text consists of, or 0 if the text is no integer.
 func number(text string) int64 {
 	n, _ := strconv.ParseInt(text, 10, 64)
 	return n

@@ -23,7 +23,7 @@ const (
 )
 
 // define stores each limit in this process before it writes the limit to Redis. If Redis is down,
-// the limit is written later, when a call misses it.
+// defineAgain writes the limit later, when a call misses it.
 func (s *shared) define(ctx context.Context, limits []Limit) error {
 	for _, l := range limits {
 		s.mu.Lock()
@@ -41,8 +41,8 @@ func (s *shared) define(ctx context.Context, limits []Limit) error {
 	return nil
 }
 
-// defineAgain writes all limits of earlier Define calls to Redis if the lost limit is one of them,
-// and reports whether it is. Changes made by Set before the loss stay lost.
+// defineAgain reports whether an earlier Define call defined the lost limit. If so, it writes all
+// limits of earlier Define calls to Redis. Changes by Set from before the loss stay lost.
 func (s *shared) defineAgain(ctx context.Context, lost string) (bool, error) {
 	s.mu.Lock()
 	defined := maps.Clone(s.defined)
@@ -58,7 +58,7 @@ func (s *shared) defineAgain(ctx context.Context, lost string) (bool, error) {
 		}
 		count += min(changed, 1)
 	}
-	if count > 0 { // only the first of many concurrent calls that miss a limit
+	if count > 0 { // of many concurrent calls that miss a limit, only the first logs this
 		s.log.Warn("limits were missing in Redis, and were defined again from the config", "limit", lost, "defined", count)
 	}
 	return true, nil
@@ -69,9 +69,9 @@ func (s *shared) set(ctx context.Context, l Limit) error {
 	return err
 }
 
-// write stores a definition, and converts the limit's meters if the rate changes. It returns what
-// lua/limits/define.lua does: 0 unchanged, 1 changed, 2 replaced a definition that was set at run
-// time.
+// write stores a definition, and converts the limit's meters if the rate changes. The result
+// changed is that of lua/limits/define.lua: 0 if the definition is unchanged, 1 if it has changed,
+// 2 if it replaces a definition that Set had written.
 func (s *shared) write(ctx context.Context, source string, l Limit) (changed int, err error) {
 	l.Paused = false
 	edges := l.meter(0).EdgesText(time.Now().UnixMicro())
@@ -90,9 +90,9 @@ func (s *shared) write(ctx context.Context, source string, l Limit) (changed int
 }
 
 // fields returns the fields and values of a definition in Redis, with the window boundaries of its
-// calendar, and with all defaults except that of max_block_us. Meters count with n and period_us,
-// which includes the margin except for a fixed window. The limit's own rate is rate_n and per_us. If
-// a field is there twice, Redis stores the later value.
+// calendar, and with all defaults except that of max_block_us. Meters count with n and period_us.
+// For all kinds but a fixed window, period_us includes the margin. The rate without the margin is
+// rate_n and per_us. If the result has a field twice, Redis stores the later value.
 func (l Limit) fields(edges string) []any {
 	fields := []any{
 		"kind", string(l.Kind), "capacity", l.MaxCost(), "n", l.MaxCost(), "period_us", 0,
@@ -118,8 +118,8 @@ func (l Limit) fields(edges string) []any {
 	return fields
 }
 
-// delete also removes the limit from this process, so that a deleted limit is not defined again
-// like a lost one.
+// delete also removes the limit from s.defined. Otherwise defineAgain would write the deleted limit
+// again, as it does with a lost limit.
 func (s *shared) delete(ctx context.Context, name string) error {
 	s.mu.Lock()
 	delete(s.defined, name)
@@ -157,7 +157,8 @@ func (s *shared) limits(ctx context.Context) ([]Limit, error) {
 	return limits, nil
 }
 
-// definition reads one limit from Redis. An incomplete definition counts as lost: ErrNoLimit.
+// definition reads one limit from Redis. For a missing or incomplete definition it returns an error
+// that wraps ErrNoLimit.
 func (s *shared) definition(ctx context.Context, name string) (Limit, error) {
 	fields, err := s.rdb.HGetAll(ctx, s.prefix+"limit:"+name).Result()
 	if err != nil {
@@ -200,10 +201,10 @@ func (s *shared) Parse(name string, fields map[string]string) (l Limit, complete
 	return l, true
 }
 
-// ExtendCalendars stores the window boundaries around a time of Redis's clock, in microseconds,
-// because a script has reached the last window that Redis knows of these limits. All processes
-// compute the same boundaries, so several processes may do so at once. The script ignores the
-// boundaries if the limit has changed meanwhile.
+// ExtendCalendars stores the window boundaries of limits around the time nowUS of Redis's clock, in
+// microseconds. A script needs it when it has reached the last window in Redis. All processes
+// compute the same boundaries, so several processes can store them at once. If the limit has
+// changed meanwhile, the script ignores the boundaries.
 func (s *shared) ExtendCalendars(ctx context.Context, names []string, nowUS int64) error {
 	for _, name := range names {
 		l, err := s.definition(ctx, name)
@@ -223,8 +224,8 @@ func (s *shared) ExtendCalendars(ctx context.Context, names []string, nowUS int6
 
 // Extended calls run, which runs a script that may need more window boundaries. Lua cannot compute
 // them, because it has no time zones. The reply begins with the names of the limits that need
-// boundaries, separated by spaces, and with Redis's time. If there are names, Extended stores the
-// boundaries and calls run again. Otherwise it returns the reply without the names.
+// boundaries, separated by spaces. Redis's time follows. If there are names, Extended stores the
+// boundaries and calls run again. Without names, it returns the reply from Redis's time on.
 func (s *shared) Extended(ctx context.Context, run func() ([]any, error)) (rest []any, err error) {
 	for range 3 {
 		reply, err := run()
@@ -246,11 +247,11 @@ func (s *shared) Extended(ctx context.Context, run func() ([]any, error)) (rest 
 // less than a millisecond of Redis's time.
 const convertBatch = 50
 
-// convert converts all meters of a limit after a change of its rate. A call converts the meter that
-// it uses; without convert, idle meters would expire by the old rate. convert finds the meters by a
-// scan of the names of all keys of the Redis server. With an index of the meters, every call would
-// have to update the index. A meter expires a minute after all its permits are free again, so a
-// scan of less than a minute loses no state.
+// convert converts all meters of a limit after a change of its rate. Each call of Allow converts
+// the meter that it uses, but an idle meter would expire by the old rate. convert finds the meters
+// by a scan of the names of all keys of the Redis server. With an index of the meters, every call
+// would have to update the index. A meter expires a minute after all its permits are free again, so
+// a scan of less than a minute loses no state.
 func (s *shared) convert(ctx context.Context, l Limit) error {
 	node, err := script.Node(ctx, s.rdb, s.prefix)
 	if err != nil {
@@ -277,7 +278,7 @@ func (s *shared) convert(ctx context.Context, l Limit) error {
 	return cmp.Or(scan.Err(), convertAll())
 }
 
-// setKey takes two round trips: it first reads the limit to check the override.
+// setKey takes two round trips: it reads the limit to check the override, and then sets it.
 func (s *shared) setKey(ctx context.Context, limit, key string, o Override) error {
 	l, err := s.definition(ctx, limit)
 	if err == nil {
@@ -294,8 +295,8 @@ func (s *shared) unsetKey(ctx context.Context, limit, key string) error {
 	return s.change(ctx, limit, setKeyScript, limit, key, script.Actor(ctx), "")
 }
 
-// defineKeys writes the overrides of a definition, and their text. If a key's override is the same
-// in the text of the last definition, the script does not change the key.
+// defineKeys writes the overrides of a definition, and their text. If the text of the last
+// definition has the same override for a key, the script does not change this key.
 func (s *shared) defineKeys(ctx context.Context, l Limit) error {
 	var text strings.Builder
 	args := []any{l.Name, string(l.Kind), ""}
@@ -330,7 +331,7 @@ func (s *shared) keys(ctx context.Context, limit string) ([]KeyState, error) {
 	return keys, nil
 }
 
-// Key returns a limit, and how one key differs from it. It takes two round trips.
+// Key returns a limit, and how one key differs from the limit. It takes two round trips.
 func (s *shared) Key(ctx context.Context, limit, key string) (l Limit, state KeyState, err error) {
 	l, err = s.definition(ctx, limit)
 	if err != nil {

@@ -16,14 +16,14 @@ import (
 // whether the call took permits. A local limiter never returns it.
 var ErrUnavailable = errors.New("limiter unavailable")
 
-// ErrNoLimit is wrapped by the error of a method that changes a limit if the limit does not exist.
+// ErrNoLimit is wrapped by the error of a method that should change a limit which does not exist.
 // Calls of Allow return the Outcome NoLimit instead of an error.
 var ErrNoLimit = errors.New("no such limit")
 
 func noLimit(name string) error { return fmt.Errorf("%w: %s", ErrNoLimit, name) }
 
-// unavailable wraps an error of Redis or of the connection in ErrUnavailable, unless it is wrapped
-// already.
+// unavailable wraps an error of Redis or of the connection in ErrUnavailable. It returns nil for
+// nil. An error that already wraps ErrUnavailable stays as it is.
 func unavailable(err error) error {
 	if err == nil || errors.Is(err, ErrUnavailable) {
 		return err
@@ -47,11 +47,11 @@ func scriptError(needs []Need, err error) error {
 
 // FieldError reports one invalid field of an argument, such as a [Limit]. A program can use the
 // parts of the error in its own message, for example with the line of a config file. errors.As
-// finds a FieldError in an error of this package. Validate joins several of them.
+// finds a FieldError in an error of this package. Limit.Validate can join several FieldErrors.
 type FieldError struct {
 	// Field is the name of the field, in lower case as in a config file.
 	Field string
-	// Value is the invalid value. Strings are quoted.
+	// Value is the invalid value as text. A string is in quotation marks.
 	Value string
 	// Want describes the valid values.
 	Want string

@@ -15,27 +15,28 @@ import (
 	"github.com/headgate/headgate/internal/script"
 )
 
-// The fast path is a short script, lua/limits/fast_path.lua, which decides most calls: those whose
-// limits are funnels or token buckets with a rate and a capacity and nothing else, while no job
-// waits for permits. The script only checks that this process's copies of the limits are still
-// valid, decides with a few comparisons, and replies with the state of each meter. From that state
-// the meters in Go compute the numbers of the Decision.
+// The fast path is a short script, lua/limits/fast_path.lua, which decides most calls. All limits
+// of such a call are funnels or token buckets with only a rate and a capacity, and no job waits for
+// their permits. The script checks that this process's copies of the limits are still valid,
+// decides with a few comparisons, and replies with the state of each meter. From that state the
+// meters in Go compute the numbers of the Decision.
 
 // fastLimit is this process's copy of a limit.
 type fastLimit struct {
 	name    string
 	summary string       // as lua/limits/include/summary.lua writes it
-	rate    string       // "n period_us": the end of a meter's stored state
+	rate    string       // "n period_us", as at the end of a meter's state in Redis
 	limit   *meter.Limit // nil if the fast path cannot decide calls of this limit
 	skip    atomic.Int64 // remaining number of calls that do not try the fast path
 }
 
-// skippedCalls is the number of calls that do not try the fast path after it could not decide a
-// call of the limit. Each try costs a round trip. The next call after them reads the limit again.
+// skippedCalls is the number of calls of a limit that do not try the fast path after it could not
+// decide a call. Each try costs a round trip. After skippedCalls calls, the next one reads the
+// limit again.
 const skippedCalls = 64
 
-// parseFastLimit reads a limit's summary: its kind, n, period in microseconds and capacity. A fifth
-// word means that the definition has more, such as a pause or overrides.
+// parseFastLimit reads a limit's summary: the kind, n, the period in microseconds and the capacity.
+// A fifth word means that the fast path cannot decide, for example because of a pause or overrides.
 func parseFastLimit(name, summary string) *fastLimit {
 	words := strings.Fields(summary)
 	f := &fastLimit{name: name, summary: summary}
@@ -85,10 +86,10 @@ func (s *shared) fastLimits(ctx context.Context, needs []Need) ([]*fastLimit, er
 }
 
 // TryFast requests the permits of jobs by the fast path, in their order. The needs of each job are
-// normalized. A job with neither an allowed Decision nor an Err must run the full script. After a
-// job that is not allowed, the fast path takes no permits of that job's meters for later jobs. If
-// go-redis repeats a script within a minute, because the reply was lost, the repeat takes nothing
-// twice.
+// normalized. The caller must run the full script for a job with neither an allowed Decision nor an
+// Err. After a job that is not allowed, the fast path takes no permits of that job's meters for
+// later jobs. If the reply is lost and go-redis repeats the script within a minute, the repeat
+// takes no permit twice.
 func (s *shared) TryFast(ctx context.Context, jobs [][]Need) []*call {
 	calls := make([]*call, len(jobs))
 	for i, needs := range jobs {
@@ -122,15 +123,15 @@ func (s *shared) tryFast(ctx context.Context, calls []*call, areJobs bool) {
 
 // fastBatch is the calls of one script, in their order.
 type fastBatch struct {
-	keys   []string     // of the script: the prefix, then the key of each meter
+	keys   []string     // KEYS of the script: the prefix, then the Redis key of each meter
 	limits []*fastLimit // the limit of each meter
 	calls  []*call
 }
 
 // sendFast sends calls in one script, and decides the calls that the script could decide. For jobs,
 // the caller's name and the number of its call let Redis recognize a repeat. If a limit changed
-// between two calls, the calls have different copies of the limit. Then sendFast leaves out the
-// later call.
+// between two calls, the calls can have different copies of the limit. In that case sendFast leaves
+// out the later call.
 func (s *shared) sendFast(ctx context.Context, calls []*call, areJobs bool) {
 	b, indexes := &fastBatch{keys: []string{s.prefix}}, map[string]int{}
 next:
@@ -176,9 +177,9 @@ next:
 	}
 }
 
-// args returns the arguments of the script. sender has the first three: caller, number and attempt.
-// If equal calls follow each other and need all meters of the batch, they share one group of
-// arguments.
+// args returns the arguments of the script. The first three are those in sender: caller, number and
+// attempt. Calls that follow each other, have equal needs, and need all meters of the batch share
+// one group of arguments.
 func (b *fastBatch) args(sender []any) []any {
 	args := slices.Grow(sender, 3*len(b.limits)+5*len(b.calls))
 	for _, f := range b.limits {
@@ -238,7 +239,7 @@ func (b *fastBatch) decide(reply string, sent *script.Sent, callers *script.Call
 	if sent != nil {
 		takenAt = callers.When(now, sent).Add(-microseconds(now - takenUS))
 	}
-	meters := make([]meter.Meter, len(b.limits)) // each decided call changes them
+	meters := make([]meter.Meter, len(b.limits)) // each allowed call changes its meters
 	for i, f := range b.limits {
 		meters[i] = meter.Read(f.limit, []any{lines[1+i]})
 	}

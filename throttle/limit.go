@@ -28,18 +28,19 @@ const (
 	// at first, and is refilled at Rate.
 	TokenBucket Kind = "token_bucket"
 	// FixedWindow lets N through in each aligned period: a calendar hour, day, week or month of the
-	// Zone, or a multiple of any other period. Around a boundary 2·N can pass in a short time; with
-	// the other kinds that cannot happen.
+	// Zone, or a multiple of any other period. Around a boundary between two periods, 2·N can pass
+	// in a short time.
 	FixedWindow Kind = "fixed_window"
 	// SlidingLog lets N through in every window of one period, exactly. It keeps the times of the
 	// last N permits, about 10 bytes each.
 	SlidingLog Kind = "sliding_log"
 	// SlidingWindow is SlidingLog in bounded memory, for a large N: it counts 60 parts of the
-	// period, and never lets more than N through. A permit can return up to 1/60 of a period late.
+	// period, and never lets more than N through. A permit can become free up to 1/60 of a period
+	// late.
 	SlidingWindow Kind = "sliding_window"
 	// Concurrency lets Capacity permits be held at once. Each call's permits are a lease. The
-	// holder gives the lease back when its work is done. Otherwise the lease ends, unless the
-	// holder extends it in time.
+	// holder gives the lease back when its work is done, and extends it until then. A lease that is
+	// not extended in time ends.
 	Concurrency Kind = "concurrency"
 )
 
@@ -54,9 +55,9 @@ func (k *Kind) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// Limit is a named bound. One limit and one key (a host, an account) make a meter, which counts
-// permits. For example, a limit of 1/s with the host as the key allows one call a second to each
-// host.
+// Limit is a named bound. A limit counts the permits of each key (a host, an account) separately:
+// the counter of one key is a meter. For example, a limit of 1/s with the host as the key allows
+// one call a second to each host.
 //
 // Name, Kind and Rate are required; Concurrency requires Capacity instead of Rate. The zero value
 // of every other field is a sensible default. Methods that take limits return the error of
@@ -102,8 +103,8 @@ type Limit struct {
 	Paused bool
 }
 
-// Validate returns all errors of the limit joined. Each is a [*FieldError]. An error of an override
-// has the field "overrides" and the key as its value.
+// Validate returns all errors of the limit joined, or nil. Each is a [*FieldError]. For an invalid
+// override, Field is "overrides" and Value is the key.
 func (l Limit) Validate() error {
 	var f faults
 	f.want(isName(l.Name), "name", l.Name, wantName)
@@ -139,7 +140,7 @@ func (l Limit) Validate() error {
 	return errors.Join(f...)
 }
 
-// validate returns the errors of the first invalid limit.
+// validate returns the errors of the first invalid limit, or nil if all are valid.
 func validate(limits ...Limit) error {
 	for _, l := range limits {
 		if err := l.Validate(); err != nil {
@@ -168,7 +169,7 @@ func (l Limit) validateKind(f *faults) {
 	}
 }
 
-// validateAdapt checks Adapt. If the limit's own rate is invalid, it does not compare Min with it.
+// validateAdapt checks Adapt. It compares Min with the limit's own rate only if that rate is valid.
 func (l Limit) validateAdapt(f *faults) {
 	switch l.Kind {
 	case Funnel, TokenBucket, SlidingLog, SlidingWindow:
@@ -184,9 +185,9 @@ func (l Limit) validateAdapt(f *faults) {
 	}
 }
 
-// validate checks an override of a valid limit, and the limit that the key would have. For the
-// kinds that count in windows it checks the override's own capacity, because the limit's capacity
-// is the N of the limit's rate.
+// validate checks an override of the limit l, and the limit that the key would have with it. For
+// the kinds that count in windows it checks the override's own capacity, because l's capacity is
+// the N of l's rate.
 func (o Override) validate(l Limit) error {
 	var f faults
 	if o.Rate == (Rate{}) && o.Capacity == 0 {
@@ -203,16 +204,16 @@ func (o Override) validate(l Limit) error {
 	return errors.Join(append(f, l.Validate())...)
 }
 
-// maxFill is the longest time in which all permits of a limit become available again, and the
-// longest lease and block. Today plus a hundred years is below 2^53 µs, up to which Lua's
-// numbers are exact.
+// maxFill is the longest valid time in which all permits of a limit become available again. It is
+// also the longest lease and block. Lua's numbers are exact up to 2^53 µs, and today plus a hundred
+// years is less.
 const maxFill = 100 * 365 * Day
 
-// maxLog bounds a sliding log to about 1 MB a meter.
+// maxLog is the largest N of a sliding log, whose meter then takes about 1 MB.
 const maxLog = 100_000
 
 // String returns the limit on one line, such as "fixed_window 2000/day zone America/New_York".
-// Define compares limits by this text, so it includes every field that matters except the
+// Define compares limits by this text, so the text includes every setting except the name and the
 // overrides.
 func (l Limit) String() string {
 	text := string(l.Kind)

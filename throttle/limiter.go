@@ -1,9 +1,9 @@
 // Package throttle decides whether a job may run.
 //
 // A limit is a named bound, such as 2000 a day. One limit and one key (a host, an account) make a
-// meter, which hands out permits. A Limiter decides at once: a call is allowed, and its permits are
-// taken, or it is denied, with the time until it could be allowed. Most callers need only Allow.
-// AllowAll takes permits of several limits at once, all or none.
+// meter, which hands out permits. A Limiter decides at once. It allows a call and takes its
+// permits, or denies the call and returns the time until the call could be allowed. Most callers
+// need only Allow. AllowAll takes permits of several limits at once, all or none.
 //
 // New returns a limiter whose meters all processes share through Redis, NewLocal one for a single
 // process. Package scheduler makes asynq's jobs wait for their permits.
@@ -23,7 +23,7 @@ import (
 // Limiter decides whether a call may be made now. Limiters of New and NewLocal make the same
 // decisions to the microsecond, so a test with one kind is valid for the other.
 //
-// Define or Set must define a limit before the first call that needs it. Most callers then use
+// Define or Set must define a limit before the first call that needs the limit. Most callers use
 // Allow:
 //
 //	d, err := limiter.Allow(ctx, "api", host)
@@ -46,11 +46,11 @@ import (
 //
 // Errors that wrap [ErrUnavailable] mean that Redis was not reached, did not answer, or answered
 // with an error. If go-redis repeats a call whose reply was lost, permits can be taken twice. If
-// the context of an Allow call ends, the call takes nothing, or its permits are given back when the
-// reply comes.
+// the context of an Allow call ends, the call takes nothing, or the limiter gives its permits back
+// when the reply comes.
 //
-// An unused key costs no memory. If Redis loses its data, the next call that misses a limit repeats
-// the earlier Define calls of this process.
+// An unused key costs no memory. If Redis loses its data, the next call of this process that needs
+// a lost limit repeats the process's earlier Define calls.
 //
 // # In the process
 //
@@ -58,7 +58,8 @@ import (
 // contexts. A local limiter keeps no changelog, and its limits do not adapt.
 type Limiter struct{ backend backend }
 
-// backend is where a Limiter keeps its meters. Its arguments are valid.
+// backend is where a Limiter keeps its meters. The Limiter checks the arguments before it calls the
+// backend.
 type backend interface {
 	allow(ctx context.Context, needs []Need) (Decision, error)
 	throttle(ctx context.Context, key string, l Limit, quantity int) (Decision, error)
@@ -97,7 +98,7 @@ type Options struct {
 }
 
 // New returns a limiter that keeps its meters in rdb: a single Redis, one behind a sentinel, or a
-// cluster. It sends nothing yet, and the caller closes rdb.
+// cluster. New itself sends no command. The caller closes rdb after the last use of the limiter.
 func New(rdb redis.UniversalClient, opts Options) *Limiter { return &Limiter{newShared(rdb, opts)} }
 
 // NewLocal returns a limiter that keeps its meters in this process.
@@ -108,12 +109,12 @@ func (l *Limiter) Allow(ctx context.Context, limit, key string) (Decision, error
 	return l.AllowN(ctx, limit, key, 1)
 }
 
-// AllowN takes n permits at once, or none. With n = 0 it takes nothing and only reads the meter:
-// the outcome is Denied while the limit is paused or the key is blocked. If n is above the
-// capacity, the outcome is Impossible.
+// AllowN takes n permits at once, or none. With n = 0 it only reads the meter: the outcome is
+// Denied while the limit is paused or the key is blocked. If n is above the capacity, the outcome
+// is Impossible.
 //
-// Jobs of package scheduler come first. AllowN does not take permits that are reserved for jobs, or
-// that waiting jobs need.
+// Jobs of package scheduler come first: AllowN takes no permits that are reserved for jobs, or that
+// waiting jobs need.
 func (l *Limiter) AllowN(ctx context.Context, limit, key string, n int) (Decision, error) {
 	needs, err := normalize([]Need{{limit, key, n}})
 	if err != nil {
@@ -122,9 +123,9 @@ func (l *Limiter) AllowN(ctx context.Context, limit, key string, n int) (Decisio
 	return l.backend.allow(ctx, needs)
 }
 
-// AllowAll takes the permits of all needs in one step, or none of them, so a call that one limit
-// denies takes no permits of the others. At least one need is required. A need without a Cost takes
-// one permit, and needs of the same limit and key are added up.
+// AllowAll takes the permits of all needs in one step, or none of them. So if one limit denies the
+// call, the call takes no permits of the other limits. At least one need is required. A need
+// without a Cost takes one permit, and needs of the same limit and key are added up.
 func (l *Limiter) AllowAll(ctx context.Context, needs ...Need) (Decision, error) {
 	needs, err := Normalize(needs...)
 	if err != nil {
@@ -133,9 +134,10 @@ func (l *Limiter) AllowAll(ctx context.Context, needs ...Need) (Decision, error)
 	return l.backend.allow(ctx, needs)
 }
 
-// Throttle is redis-cell's CL.THROTTLE: it takes quantity permits of a limit that the call defines,
-// of count permits per period with bursts of maxBurst+1. Its keys are separate from the keys of
-// named limits. If the numbers for a key change, permits in use stay in use, as with Set.
+// Throttle is redis-cell's CL.THROTTLE: it takes quantity permits, or none. The call itself defines
+// the limit: count permits per period, with bursts of up to maxBurst+1. Its keys are separate from
+// the keys of named limits. If the numbers for a key change, permits in use stay in use, as with
+// Set.
 func (l *Limiter) Throttle(ctx context.Context, key string, maxBurst, count int, period time.Duration, quantity int) (Decision, error) {
 	if err := validMeter("cell", key); err != nil {
 		return Decision{}, err
@@ -171,13 +173,13 @@ func (l *Limiter) Free(ctx context.Context, holder string, needs ...Need) error 
 // If the cost is higher, the difference is charged at once, and later calls wait for it. If it is
 // lower, the difference is given back, as far as the limit's guarantee holds. Nothing is given back
 // if the call was more than an hour ago, or if the limit or the key's rate has changed since the
-// call. A SlidingLog is charged at most N permits more than are free. A lease on a Concurrency
-// limit changes to the cost, and at least to one permit.
+// call. Settle charges a SlidingLog at most the free permits and N more. A lease on a Concurrency
+// limit gets as many permits as the cost, and at least one.
 //
-// Cost is the whole cost, not the difference. A call may be settled several times: the last cost
-// counts. Settle stores the cost in the decision's Taken, so keep that slice with the decision, and
-// do not settle one call in two goroutines at once. After an error that wraps ErrUnavailable a
-// repeated Settle can charge the difference twice, and never gives it back twice.
+// The parameter cost is the whole cost, not the difference. A call may be settled several times:
+// the last cost counts. Settle stores the cost in the decision's Taken, so keep that slice with the
+// decision, and do not settle one call in two goroutines at once. After an error that wraps
+// ErrUnavailable a repeated Settle can charge the difference twice, and never gives it back twice.
 func (l *Limiter) Settle(ctx context.Context, d Decision, limit, key string, cost int) error {
 	i := slices.IndexFunc(d.Taken, func(n Need) bool { return n.Limit == limit && n.Key == key })
 	if i < 0 {
@@ -189,11 +191,11 @@ func (l *Limiter) Settle(ctx context.Context, d Decision, limit, key string, cos
 	return l.backend.settle(ctx, d, i, cost)
 }
 
-// Define defines limits as a config file does: if a definition equals that of the last Define, the
-// limit stays as it is, even if Set has changed it in between. The Overrides of each key are compared
-// separately. Define checks all limits before it writes the first. It writes them to Redis one after
-// the other; after an error, call it again with all limits. A change of a rate scans the names of all
-// keys of the Redis server.
+// Define defines limits as a config file does. If a definition equals that of the last Define,
+// Define leaves the limit as it is, even if Set has changed the limit in between. The Overrides of
+// each key are compared separately. Define checks all limits before it writes the first. It writes
+// them to Redis one after the other; after an error, call it again with all limits. A change of a
+// rate scans the names of all keys of the Redis server.
 func (l *Limiter) Define(ctx context.Context, limits ...Limit) error {
 	if err := validate(limits...); err != nil {
 		return err
@@ -202,9 +204,9 @@ func (l *Limiter) Define(ctx context.Context, limits ...Limit) error {
 }
 
 // Set creates or changes one limit at once, for all processes. Permits in use stay in use, and
-// become available at the new rate. If the kind changes, all permits are available. Set ignores
-// Limit.Overrides: keys keep their overrides. A later Define with a changed definition undoes Set,
-// and logs a warning.
+// become available at the new rate. After a change of the kind, all permits are available. Set
+// ignores Limit.Overrides: keys keep their overrides. A later Define with a changed definition
+// undoes Set, and logs a warning.
 func (l *Limiter) Set(ctx context.Context, limit Limit) error {
 	if err := validate(limit); err != nil {
 		return err
@@ -223,8 +225,8 @@ func (l *Limiter) SetKey(ctx context.Context, limit, key string, o Override) err
 }
 
 // UnsetKey removes the override of a key, whether SetKey or Define has set it. It does nothing if
-// the key has no override. If the limit adapts, UnsetKey keeps the state of the key, and Reset
-// removes it.
+// the key has no override. If the limit adapts, the key keeps the pace to which it has adapted.
+// Reset discards that pace.
 func (l *Limiter) UnsetKey(ctx context.Context, limit, key string) error {
 	if err := validMeter(limit, key); err != nil {
 		return err
@@ -232,13 +234,14 @@ func (l *Limiter) UnsetKey(ctx context.Context, limit, key string) error {
 	return l.backend.unsetKey(ctx, limit, key)
 }
 
-// Keys lists the keys of a limit that differ from it, sorted by name. It returns none if the limit
-// does not exist.
+// Keys lists the keys that differ from the limit, sorted by name: keys with an override or an
+// adapted rate, and keys whose last calls were rate limited. It returns no keys if the limit does
+// not exist.
 func (l *Limiter) Keys(ctx context.Context, limit string) ([]KeyState, error) {
 	return l.backend.keys(ctx, limit)
 }
 
-// Delete deletes a limit until Set or Define creates it again: calls that need the limit get
+// Delete deletes a limit. Until Set or Define creates the limit again, calls that need it get
 // NoLimit. The meters stay, so deleting and creating a limit hands out no permit twice.
 func (l *Limiter) Delete(ctx context.Context, name string) error { return l.backend.delete(ctx, name) }
 
@@ -252,7 +255,7 @@ func (l *Limiter) Pause(ctx context.Context, name string) error {
 	return l.backend.pause(ctx, name, true)
 }
 
-// Resume ends a Pause. Permits taken before the pause still count.
+// Resume ends a pause. Permits that were taken before the pause still count.
 func (l *Limiter) Resume(ctx context.Context, name string) error {
 	return l.backend.pause(ctx, name, false)
 }

@@ -21,7 +21,7 @@ type local struct {
 	meters    map[meterID]meter.Meter
 	blocked   map[meterKey]int64 // microsecond at which the block ends
 	overrides map[meterKey]*override
-	calls     int // since the last sweep
+	calls     int // number of calls since the last sweep
 }
 
 func newLocal(opts Options) *local {
@@ -35,24 +35,24 @@ func newLocal(opts Options) *local {
 	return l
 }
 
-// An activeLimit is a limit in use.
+// An activeLimit is a defined limit, with what the meters need of it.
 type activeLimit struct {
 	Limit
-	counts *meter.Limit // of keys without an override
-	file   Limit        // of the last Define; zero if only Set defined the limit
+	counts *meter.Limit // limit of the meters whose keys have no override
+	file   Limit        // limit as the last Define had it; zero if only Set defined it
 }
 
 // override is a key's override, valid for one kind of limit. A removed override is kept for a
 // while, without a kind, because Settle needs the time at which the key's rate changed.
 type override struct {
 	Override
-	file  bool
-	kind  Kind
-	since int64 // in microseconds
+	file  bool  // true if Define has set the override
+	kind  Kind  // kind of limit for which the override is valid; empty after its removal
+	since int64 // microsecond at which the override was set or removed
 }
 
-// allow checks all meters before it takes permits. The needs are sorted, so if several needs are
-// impossible, it reports the first by name, as in Redis.
+// allow checks all meters before it takes permits. The needs are sorted. If several needs are
+// impossible, the decision names the first of them, as in Redis.
 func (l *local) allow(_ context.Context, needs []Need) (Decision, error) {
 	now := l.begin()
 	defer l.mu.Unlock()
@@ -80,7 +80,7 @@ func (l *local) allow(_ context.Context, needs []Need) (Decision, error) {
 }
 
 // claim returns the claim of a need, with an existing or a new meter. The caller stores a new meter
-// only if it takes permits, so reading a key costs no memory.
+// only after it has taken permits, so reading a key costs no memory.
 func (l *local) claim(now int64, r *activeLimit, need Need) claim {
 	key := meterKey{need.Limit, need.Key}
 	c := claim{
@@ -95,8 +95,8 @@ func (l *local) claim(now int64, r *activeLimit, need Need) claim {
 	return c
 }
 
-// throttle stores its meters under the empty limit name, which no named limit has. If the numbers
-// differ from those of the last call, the meter counts them as a change of the limit made now.
+// throttle stores its meters under the empty limit name, which no named limit has. If the call's
+// numbers differ from those of the key's last call, the meter treats this as a change of its limit.
 func (l *local) throttle(_ context.Context, key string, limit Limit, quantity int) (Decision, error) {
 	now := l.begin()
 	defer l.mu.Unlock()
@@ -115,8 +115,8 @@ func (l *local) throttle(_ context.Context, key string, limit Limit, quantity in
 	return d, nil
 }
 
-// extend also extends the remaining leases if one lease is lost. The holder should stop, and frees
-// them itself.
+// extend extends the remaining leases even if one lease is lost. The holder should then stop, and
+// frees the remaining leases itself.
 func (l *local) extend(_ context.Context, holder string, needs []Need) (bool, error) {
 	now := l.begin()
 	defer l.mu.Unlock()
@@ -131,7 +131,7 @@ func (l *local) extend(_ context.Context, holder string, needs []Need) (bool, er
 	return held, nil
 }
 
-// free does not read the limit, so it gives back a lease even if the limit was changed or deleted.
+// free does not read the limit, so it frees a lease even after a change or deletion of the limit.
 func (l *local) free(_ context.Context, holder string, needs []Need) error {
 	l.begin()
 	defer l.mu.Unlock()
@@ -183,8 +183,8 @@ func (l *local) set(_ context.Context, limit Limit) error {
 	return nil
 }
 
-// put stores a limit. It keeps the pause of the old limit, and makes defaults explicit, as in
-// Redis. The meters count with the new definition from now on.
+// put stores a limit. It keeps the pause of the old limit, and fills in the defaults of Capacity
+// and Lease, as in Redis. The meters count with the new definition from now on.
 func (l *local) put(limit Limit, now int64) *activeLimit {
 	was := l.defined[limit.Name]
 	if was == nil {
@@ -235,7 +235,8 @@ func (l *local) limits(_ context.Context) ([]Limit, error) {
 	return limits, nil
 }
 
-// pause pauses the limit, not its definition: Set and Define keep the pause.
+// pause pauses or resumes the limit. A pause is no part of the definition, so Set and Define keep
+// it.
 func (l *local) pause(_ context.Context, name string, paused bool) error {
 	return l.change(name, func(r *activeLimit, _ int64) { r.Paused = paused })
 }
@@ -280,8 +281,8 @@ func (l *local) setKey(_ context.Context, limit, key string, o Override) error {
 	return cmp.Or(err, invalid)
 }
 
-// override sets the override of a key. The meter still counts with the old rate, and is converted to
-// the new one, so that the number of permits in use does not change.
+// override sets the override of a key. It converts the key's meter to the new rate, so that the
+// number of permits in use does not change.
 func (l *local) override(r *activeLimit, key string, o override) {
 	l.overrides[meterKey{r.Name, key}] = &o
 	l.recount(r, key)
@@ -291,17 +292,17 @@ func (l *local) unsetKey(_ context.Context, limit, key string) error {
 	return l.change(limit, func(r *activeLimit, now int64) { l.removeOverride(r, key, now) })
 }
 
-// removeOverride removes the override of a key, but keeps the time of the removal for Settle, until
-// a sweep drops it.
+// removeOverride removes the override of a key. For Settle it keeps the time of the removal until a
+// sweep drops that time.
 func (l *local) removeOverride(r *activeLimit, key string, now int64) {
 	if o := l.overrides[meterKey{r.Name, key}]; o != nil && o.kind != "" {
 		l.override(r, key, override{since: now})
 	}
 }
 
-// defineKeys sets the overrides of a definition that differ from those of the last definition, or
-// all of them if the kind of the limit has changed. Overrides that SetKey has set for other keys
-// stay.
+// defineKeys sets the overrides of a definition that differ from those of the last definition. If
+// the kind of the limit has changed, it sets all overrides. It removes an override that Define has
+// set and that the definition no longer has. Overrides that SetKey has set for other keys stay.
 func (l *local) defineKeys(r *activeLimit, limit Limit, now int64) {
 	for key, o := range limit.Overrides {
 		if limit.Kind != r.file.Kind || r.file.Overrides[key] != o {
@@ -331,8 +332,8 @@ func (l *local) keys(_ context.Context, limit string) ([]KeyState, error) {
 
 func (l *local) changes(context.Context, int) ([]Change, error) { return nil, nil }
 
-// change calls do with a limit and the time, with the lock held. It returns ErrNoLimit, wrapped, if
-// the limit does not exist.
+// change locks l.mu, and calls do with a limit and the time. If the limit does not exist, change
+// does not call do, and returns an error that wraps ErrNoLimit.
 func (l *local) change(name string, do func(r *activeLimit, now int64)) error {
 	now := l.begin()
 	defer l.mu.Unlock()
@@ -344,8 +345,8 @@ func (l *local) change(name string, do func(r *activeLimit, now int64)) error {
 	return nil
 }
 
-// limitOf returns the limit of a key. Its Since is when the limit or the override was set or removed
-// last.
+// limitOf returns the limit of a key, with the key's override. Its Since is the time of the last
+// change of the limit or of the override.
 func (l *local) limitOf(r *activeLimit, key string) *meter.Limit {
 	o := l.overrides[meterKey{r.Name, key}]
 	if o == nil {
@@ -360,8 +361,8 @@ func (l *local) limitOf(r *activeLimit, key string) *meter.Limit {
 	return &own
 }
 
-// recount converts the meter of a key to the limit in force. The number of permits in use does not
-// change.
+// recount converts the meter of a key, if there is one, to the present limit of the key. The number
+// of permits in use does not change.
 func (l *local) recount(r *activeLimit, key string) {
 	if m := l.meters[meterID{r.Kind, meterKey{r.Name, key}}]; m != nil {
 		m.Define(l.limitOf(r, key))
@@ -369,8 +370,8 @@ func (l *local) recount(r *activeLimit, key string) {
 }
 
 // begin locks l.mu, which the caller unlocks, and returns the time in microseconds. It sweeps once
-// in as many calls as there are meters, so an unused key costs no memory, a call has constant cost
-// on average, and there is no goroutine to stop.
+// in about as many calls as there are meters. So a sweep needs no goroutine, and a call has
+// constant cost on average.
 func (l *local) begin() int64 {
 	us := l.clock().UnixMicro()
 	l.mu.Lock()
@@ -382,8 +383,8 @@ func (l *local) begin() int64 {
 	return us
 }
 
-// sweep drops meters, blocks and removed overrides that have expired. As in Redis they are kept for
-// a while longer, because the clock may step back.
+// sweep drops meters, blocks and removed overrides that expired at least a minute ago. It keeps
+// younger ones, as in Redis, because the clock may step back.
 func (l *local) sweep(now int64) {
 	before := len(l.meters)
 	maps.DeleteFunc(l.overrides, func(_ meterKey, o *override) bool { return o.kind == "" && o.since <= now-meter.Grace-meter.Memory })

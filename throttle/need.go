@@ -11,8 +11,8 @@ import (
 	"github.com/headgate/headgate/internal/script"
 )
 
-// Need is the number of permits that a call needs of one limit, for one Key. The empty key is
-// valid, and is useful for limits that have only one key. The zero Cost means 1.
+// Need is the number of permits that a call needs of one limit, for one Key. The empty Key is
+// valid, and suits a limit that needs no keys. The zero Cost means 1.
 type Need struct {
 	Limit string
 	Key   string
@@ -33,8 +33,8 @@ func Normalize(needs ...Need) ([]Need, error) {
 }
 
 // normalize is like Normalize, but keeps a Cost of 0, which means that the meter is only read. It
-// adds up the needs of a meter. Otherwise each need would be compared with the same free permits,
-// and together the needs could take more permits than are free.
+// adds up the needs of a meter. If it did not, each need would be compared with the same free
+// permits, and the needs together could take more permits than are free.
 func normalize(needs []Need) ([]Need, error) {
 	if len(needs) == 0 {
 		return nil, errors.New("needs: want at least one limit")
@@ -78,8 +78,8 @@ func appendMeters(args []any, needs []Need) []any {
 }
 
 // isName reports whether text is 1 to 100 letters, digits, or _ . : -. Every call checks its needs,
-// so isName is written without a regular expression, which would be slower. Other characters are
-// separators: | between a limit and its key, line breaks between meters, commas between apps.
+// so isName is written without a regular expression, which would be slower. Some other characters
+// are separators: | between a limit and its key, line breaks between meters, commas between apps.
 func isName(text string) bool {
 	for i := range len(text) {
 		c := text[i] | 0x20 // a letter's lower case

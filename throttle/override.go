@@ -15,8 +15,8 @@ type Override struct {
 	// Rate is the key's own rate. For a FixedWindow it must have the period of the limit. The zero
 	// value means the limit's rate.
 	Rate Rate
-	// Capacity is the key's own capacity, for kinds that have one. The zero value means the
-	// limit's.
+	// Capacity is the key's own capacity, for a Funnel, a TokenBucket or a Concurrency limit. The
+	// zero value means the limit's capacity.
 	Capacity int
 }
 
@@ -51,24 +51,24 @@ func (o *Override) UnmarshalText(text []byte) (err error) {
 	return err
 }
 
-// KeyState describes how one key of a limit differs from the limit. Its String describes it for
+// KeyState describes how one key of a limit differs from the limit. String formats a KeyState for
 // people, such as "1/10s from the config now 4.5/min (rate limited 2 times in a row)".
 type KeyState struct {
 	Key string
 	Override
 	// File reports whether the override comes from a config file.
 	File bool
-	// Share is the part of its rate that the key gets, from 0 to 1. It is 1 unless the limit
-	// adapts.
+	// Share is the part of its rate that the key gets now, from 0 to 1. For a limit that does not
+	// adapt it is 1.
 	Share float64
 
 	pace        string        // the rate that the key gets; empty if Share is 1
-	rateLimited int           // number of calls in a row that the upstream rate limited
+	rateLimited int           // number of the last calls in a row that the upstream rate limited
 	slowed      bool          // whether rate-limited calls still slow the key down
-	latency     time.Duration // of calls, smoothed; 0 if the limit does not adapt to it
+	latency     time.Duration // smoothed duration of calls; 0 if the limit does not adapt to it
 }
 
-// String returns the override, and what feedback has made of the key's rate.
+// String returns the override, the rate to which the key has adapted, and the reason for that rate.
 func (k KeyState) String() string {
 	text := k.Override.String()
 	if k.File {
@@ -127,7 +127,7 @@ func (a Adapt) text() string {
 	return text
 }
 
-// wholeShare is the share of a whole rate in the scripts, which count in millionths.
+// wholeShare stands for the whole rate in the scripts, which count shares in millionths.
 const wholeShare = 1_000_000
 
 // share returns Min as a share of the limit's rate, from 1 to wholeShare.

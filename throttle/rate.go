@@ -12,8 +12,8 @@ import (
 )
 
 // Periods longer than an hour. In a fixed window an hour, Day, Week and Month follow the calendar
-// of the limit's zone: a day can last 23 or 25 hours, and a week starts on Monday. Every other kind
-// takes them as plain durations, with Month as the mean Gregorian month.
+// of the limit's zone: a day can last 23 or 25 hours, and a week starts on Monday. For every other
+// kind they are plain durations, and Month is the length of the mean Gregorian month.
 const (
 	Day   = 24 * time.Hour
 	Week  = 7 * Day
@@ -49,11 +49,11 @@ func PerDay(n int) Rate { return Rate{n, Day} }
 // Every returns one permit per d.
 func Every(d time.Duration) Rate { return Rate{1, d} }
 
-// units are the units of rates, from the shortest to the longest: pace takes the first in which a
-// rate is at least 1, and String the longest that fits.
+// units are the units of rates, from the shortest to the longest. pace uses the first unit in which
+// a rate is at least 1. String uses the longest unit that divides the period.
 var units = []struct {
 	per   time.Duration
-	names []string // the first is the one String writes
+	names []string // String writes the first name
 }{
 	{time.Second, []string{"s", "sec", "second", "seconds"}},
 	{time.Minute, []string{"m", "min", "minute", "minutes"}},
@@ -112,7 +112,7 @@ func parsePeriod(text string) (time.Duration, error) {
 	return d, nil
 }
 
-// validate reports what is wrong with a rate, as a [*FieldError].
+// validate returns a [*FieldError] for an invalid rate, or nil.
 func (r Rate) validate() error {
 	value := cmp.Or(r.String(), "none")
 	switch {

@@ -40,12 +40,12 @@ var (
 // of this module.
 type shared struct {
 	rdb     redis.UniversalClient
-	prefix  string // of the scope's keys
+	prefix  string // prefix of the names of the scope's Redis keys
 	app     string
 	log     *slog.Logger
 	callers *script.Callers
-	calls   *coalescer[call] // of Allow
-	fast    sync.Map         // of *fastLimit by name, as Redis described them last
+	calls   *coalescer[call] // calls of Allow, AllowN and AllowAll
+	fast    sync.Map         // the *fastLimit of each limit's name, as last read from Redis
 
 	mu      sync.Mutex
 	defined map[string]Limit // limits of earlier Define calls, by name
@@ -65,17 +65,18 @@ func newShared(rdb redis.UniversalClient, opts Options) *shared {
 // for a local limiter.
 func (l *Limiter) Internals() *shared { return l.backend.(*shared) }
 
-// Scope returns the limiter's client, the prefix of its keys, and its app.
+// Scope returns the limiter's Redis client, the prefix of its Redis keys, and its app.
 func (s *shared) Scope() (rdb redis.UniversalClient, prefix, app string) {
 	return s.rdb, s.prefix, s.app
 }
 
-// run runs a script.
+// run runs a script on the scope's Redis keys.
 func (s *shared) run(ctx context.Context, script *script.Script, args ...any) *redis.Cmd {
 	return script.Run(ctx, s.rdb, []string{s.prefix}, args...)
 }
 
-// change runs a script that changes a limit, and replies 0 if the limit does not exist.
+// change runs a script that changes a limit. If the script replies 0, the limit does not exist, and
+// change returns an error that wraps ErrNoLimit.
 func (s *shared) change(ctx context.Context, limit string, script *script.Script, args ...any) error {
 	found, err := s.run(ctx, script, args...).Int()
 	if err == nil && found == 0 {
@@ -91,12 +92,12 @@ type call struct {
 	TakenAt  time.Time // about when the permits were taken, by this process's clock; see script.Callers.When
 	Err      error
 
-	limits  []*fastLimit // of needs; nil if the fast path cannot decide the call
+	limits  []*fastLimit // the limit of each need; nil if the fast path cannot decide the call
 	meters  []int        // index of each need's meter in the fastBatch
-	decided bool         // by the fast path; if false, the fast path has taken nothing for the call
+	decided bool         // true if the fast path decided; if false, it has taken nothing for the call
 
-	holder string // of the call's leases; made by runAllow for the full script
-	reply  []any  // of the full script
+	holder string // holder of the call's leases, which runAllow sets
+	reply  []any  // the full script's reply to the call
 }
 
 func (s *shared) allow(ctx context.Context, needs []Need) (Decision, error) {
@@ -107,7 +108,8 @@ func (s *shared) allow(ctx context.Context, needs []Need) (Decision, error) {
 	return c.Decision, c.Err
 }
 
-// sendAllow decides calls of Allow: by the fast path, or else with the full script.
+// sendAllow decides calls of Allow by the fast path. For the calls that the fast path could not
+// decide, it runs the full script.
 func (s *shared) sendAllow(ctx context.Context, calls []*call) {
 	s.tryFast(ctx, calls, false)
 	calls = slices.DeleteFunc(calls, func(c *call) bool { return c.decided || c.Err != nil })
@@ -162,10 +164,11 @@ func (s *shared) undo(ctx context.Context, calls []*call) {
 	}
 }
 
-// Decide calls ask, and returns the decision and the integers that follow it in the reply. ask runs a script that
-// replies as lua/limits/allow.lua does, and returns the reply and the holder of the call's leases.
-// Decide calls ask again after it has extended a calendar, or has defined limits that Redis lost.
-// The script has taken nothing in these two cases. If each occurs once, the third try decides.
+// Decide calls ask, and returns the decision and the whole reply as integers. The function ask runs
+// a script that replies as lua/limits/allow.lua does, and returns the reply and the holder of the
+// call's leases. If a calendar ends or Redis has lost a limit, the script takes nothing. Decide
+// then extends the calendar, or defines the limits again, and calls ask once more. If each of these
+// cases occurs once, the third try decides.
 func (s *shared) Decide(
 	ctx context.Context, needs []Need, ask func(ctx context.Context, try int) (reply []any, holder string, err error),
 ) (Decision, []int64, error) {
@@ -192,10 +195,12 @@ func (s *shared) Decide(
 	return Decision{}, nil, errCalendar
 }
 
-// errCalendar is returned if a limit changes each time after its calendar was extended.
+// errCalendar is the error for a limit that still needs a calendar after three tries, because it
+// changes all the time.
 var errCalendar = fmt.Errorf("%w: the calendar of a limit changes faster than it can be stored", ErrUnavailable)
 
-// staleCalendar is an outcome that only scripts return: this process must extend a calendar first.
+// staleCalendar is an outcome that only scripts return. This process must extend a calendar, and
+// then run the script again.
 const staleCalendar = 6
 
 func (s *shared) throttle(ctx context.Context, key string, l Limit, quantity int) (Decision, error) {
@@ -264,9 +269,9 @@ func (s *shared) blocks(ctx context.Context, limit string) ([]Blocked, error) {
 	return blocks, nil
 }
 
-// BlockFor blocks meters for a time by Redis's clock. It never shortens a block, so if processes
-// receive different times from an upstream, the longest counts. It ignores limits that do not
-// exist, and the costs of the needs.
+// BlockFor blocks the meters of needs for the duration d by Redis's clock. It never shortens a
+// block. So if processes receive different times from an upstream, the longest counts. BlockFor
+// ignores limits that do not exist, and the costs of the needs.
 func (s *shared) BlockFor(ctx context.Context, d time.Duration, needs ...Need) error {
 	if _, err := normalize(needs); err != nil {
 		return err

@@ -97,8 +97,8 @@ func New(more []string) (Redactor, error) {
 		}
 	}
 	// A quoted value ends with its quote. Any other value ends with its line, or before &, }, ] or
-	// a quote. It may contain commas and semicolons, as headers do, so the next field may be
-	// hidden, too.
+	// a quote. An unquoted value can contain commas and semicolons, as headers do. So a field that
+	// follows a comma can be hidden, too.
 	field := regexp.MustCompile(`(?i)((?:` + expression(slices.Concat(names, more)) + `)\\?["']?\s*(?:=>|[:=])\s*)` +
 		`(\[?\s*\\?"(?:[^"\\\n]|\\[^"\n])*\\?"|\[?\s*'[^'\n]*'|[^\n&,;}\]"']+(?:[;,][^\n&}\]"']*)?)`)
 	return Redactor{more, field}, nil

@@ -1,9 +1,10 @@
 // Package throttletest checks a history of admitted calls against the guarantee of a limit. It
-// needs only the history and the limit, so it can check any limiter, or what a server has counted.
+// needs only the history and the limit, so it can check any limiter, or the calls that a server
+// got.
 //
-// A test records an [Admission] for each call that was allowed, and ends with [Check], which
-// compares the history with the guarantee of the limit's Kind in every window. Other tests must
-// check that the limiter is not too strict.
+// A test records an [Admission] for each call that was allowed, and then calls [Check]. Check
+// compares every window of the history with the guarantee of the limit's Kind. It does not find out
+// whether the limiter is too strict.
 package throttletest
 
 import (
@@ -21,13 +22,13 @@ import (
 type Admission struct {
 	// At is the time at which the call was admitted, in microseconds.
 	At int64
-	// Cost is the number of permits that it took.
+	// Cost is the number of permits that the call took.
 	Cost int
 	// Until is the time at which the permits of a concurrency limit were given back, in
-	// microseconds. Zero means that they are still held.
+	// microseconds. Zero means that the permits are held until the end of the history.
 	Until int64
-	// Debt marks the additional cost of a call that was admitted earlier. A window that ends with a
-	// debt is not checked, but the debt counts in the windows of later admissions.
+	// Debt marks the additional cost of a call that was admitted earlier. Check does not check a
+	// window that ends with a debt, but the debt counts in the windows of later admissions.
 	Debt bool
 }
 
@@ -38,12 +39,12 @@ func Check(limit throttle.Limit, history []Admission) error {
 	return CheckStarts(limit, history, 0)
 }
 
-// CheckStarts is like Check, but the history has the times at which calls were sent, up to late
-// after their permits were taken. So the calls of a window took their permits in a window that
-// begins earlier by late. For a FixedWindow, a call that was sent less than late after a window's
-// start may have taken its permits in the window before, so CheckStarts checks each two adjacent
-// windows together. If late is above 0, it does not check the Margin of a FixedWindow, which is for
-// the time that calls need to arrive.
+// CheckStarts is like Check, but the history has the times at which calls were sent. A call may be
+// sent up to the duration late after its permits were taken. So the calls of a window took their
+// permits in a window that begins earlier by late. For a FixedWindow, a call that was sent less
+// than late after a window's start may have taken its permits in the window before, so CheckStarts
+// checks each two adjacent windows together. If late is above 0, CheckStarts does not check the
+// Margin of a FixedWindow, because that margin is for the time that calls need to arrive.
 func CheckStarts(limit throttle.Limit, starts []Admission, late time.Duration) error {
 	violations := judge(limit, starts, late.Microseconds())
 	if len(violations) == 0 {
@@ -67,9 +68,9 @@ func Busiest(history []Admission, w time.Duration) int {
 	return most
 }
 
-// judge describes every violation, in the order of time, of calls that were sent up to late
-// microseconds after their permits were taken. An unknown kind is a violation, so that no history
-// passes unchecked.
+// judge describes every violation, in the order of time. Calls may be sent up to late microseconds
+// after their permits were taken. An unknown kind is a violation, so that no history passes
+// unchecked.
 func judge(limit throttle.Limit, history []Admission, late int64) []string {
 	switch limit.Kind {
 	case throttle.Funnel, throttle.TokenBucket:
@@ -93,7 +94,7 @@ func sorted(history []Admission) []Admission {
 	return slices.SortedStableFunc(slices.Values(history), func(a, b Admission) int { return cmp.Compare(a.At, b.At) })
 }
 
-// clock formats a time in microseconds.
+// clock formats a time, which is a number of microseconds since 1970.
 func clock(us int64) string {
 	return time.UnixMicro(us).UTC().Format("2006-01-02 15:04:05.000000")
 }

@@ -35,7 +35,7 @@ func overRate(limit throttle.Limit, history []Admission, late int64) (violations
 		return permits.Sub(permits, new(big.Int).Mul(n, big.NewInt(at)))
 	}
 	var least *big.Int
-	var since, before int64 // time of the admission with the least value, and the sum before it
+	var since, before int64 // time of the admission with the least value, and sum of the permits before that admission
 	for _, a := range history {
 		if l := level(a.At); least == nil || l.Cmp(least) < 0 {
 			least, since, before = l, a.At, sum
@@ -112,7 +112,7 @@ func overAligned(limit throttle.Limit, history []Admission) (violations []string
 // the window before.
 func overAlignedLate(limit throttle.Limit, history []Admission, late int64) (violations []string) {
 	label := labels(limit)
-	window, sure, before, between := "", 0, 0, 0 // calls certainly in this window, in the one before, and in either of them
+	window, sure, before, between := "", 0, 0, 0 // sure: permits certainly taken in this window; before: in the window before; between: in one of the two
 	for _, a := range history {
 		of, first := label(a.At), label(a.At-late)
 		if of != window {
@@ -134,8 +134,8 @@ func overAlignedLate(limit throttle.Limit, history []Admission, late int64) (vio
 	return violations
 }
 
-// start returns the first microsecond with the label of `at`. That label must have begun less than
-// margin before `at`.
+// start returns the first microsecond with the label of `at`. The caller makes sure that this
+// microsecond is less than margin before `at`.
 func start(label func(int64) string, at, margin int64) int64 {
 	window := label(at)
 	return at - margin + int64(sort.Search(int(margin), func(i int) bool { return label(at-margin+int64(i)) == window }))

@@ -82,7 +82,7 @@ func newMarkerWaiter(rdb redis.UniversalClient, queues []string, longest time.Du
 }
 
 // take is called before each fetch from one of the queues. If the marker of one of them has come,
-// it returns that queue and uses the marker up.
+// take returns that queue and uses the marker up. If none has come, ok is false.
 func (b *markerWaiter) take(queues ...string) (queue string, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -150,8 +150,9 @@ func (b *markerWaiter) afterError() {
 	}
 }
 
-// wait returns when a marker comes, when the server stops, or after the pause. The pause doubles
-// after each wait without a marker, unless blocking commands fail.
+// wait returns when a marker comes, when the server stops, or after the pause. The pause doubles,
+// up to maxPause, after each wait without a marker. While blocking commands fail, it stays the
+// same.
 func (b *markerWaiter) wait() {
 	if b.onIdle != nil {
 		b.onIdle()

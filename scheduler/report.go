@@ -54,7 +54,7 @@ func GetQueue(ctx context.Context) string {
 }
 
 // GetLimiter returns the limiter of the running job's permits. For a job in a shard it is the
-// shard's limiter. It reports false outside of handlers of a Server.
+// shard's limiter. Outside of handlers of a Server ok is false.
 func GetLimiter(ctx context.Context) (l *throttle.Limiter, ok bool) {
 	if a, ok := attemptOf(ctx); ok {
 		return a.scope.limiter.Limiter, true
@@ -62,7 +62,7 @@ func GetLimiter(ctx context.Context) (l *throttle.Limiter, ok bool) {
 	return nil, false
 }
 
-// GetRule returns the rule of the running job. It reports false outside of handlers of a Server.
+// GetRule returns the rule of the running job. Outside of handlers of a Server ok is false.
 func GetRule(ctx context.Context) (rule Rule, ok bool) {
 	if a, ok := attemptOf(ctx); ok {
 		return a.rule, true
@@ -71,8 +71,8 @@ func GetRule(ctx context.Context) (rule Rule, ok bool) {
 }
 
 // GetDecision returns the limiter's decision to run the job, with how often the job was denied
-// before and how long it waited. It is zero for a job without needs. GetDecision reports false
-// outside of handlers of a Server.
+// before and how long it waited. The decision is zero for a job without needs. Outside of handlers
+// of a Server ok is false.
 func GetDecision(ctx context.Context) (d throttle.Decision, ok bool) {
 	if a, ok := attemptOf(ctx); ok {
 		return a.decision.Decision, true

@@ -247,8 +247,8 @@ func (a *attempt) rateLimited(ctx context.Context, why *rateLimitedError, err er
 // ends. asynq gives an attempt up after a timeout or at a shutdown, but until the handler returns
 // it can still call the upstream. The function free releases the leases. The returned context is
 // canceled if a lease is lost. It is also canceled shortly before the end of a lease that could not
-// be extended: a tenth of the lease, but at most maxMargin. So the handler can stop before another
-// job gets the permit.
+// be extended. That margin is a tenth of the lease, at most maxMargin. So the handler can stop
+// before another job gets the permit.
 func (a *attempt) holdLeases(ctx context.Context) (_ context.Context, free func()) {
 	s, d, needs := a.scope, a.decision, a.rule.Needs
 	held, stop := context.WithCancel(context.WithoutCancel(ctx))

@@ -34,9 +34,9 @@ func storedShards(ctx context.Context, rdb redis.UniversalClient, queues []strin
 	return counts, nil
 }
 
-// checkShards stores the number of shards of each queue. It returns an error if a queue's number
-// has changed while jobs or workers use the old shards, because most keys now belong to other
-// shards.
+// checkShards stores the number of shards of each queue. After its first success it does nothing.
+// It returns an error if a queue's number has changed while jobs or workers use the old shards,
+// because most keys now belong to other shards.
 func (s *Server) checkShards(ctx context.Context) error {
 	if s.shardsChecked.Load() {
 		return nil

@@ -55,8 +55,8 @@ func newQueues(list []Shards) (shard.Queues, error) {
 // as many entries as all weights together for each fetch.
 const maxUnit = 1000
 
-// expandQueues returns the asynq queues with their weights. The shards of a queue share its weight.
-// With strict priority each shard has the weight of its queue.
+// expandQueues returns the asynq queues with their weights. With strict priority each shard has the
+// weight of its queue. Without strict priority the shards of a queue share its weight.
 func expandQueues(sharded shard.Queues, queues map[string]int, strict bool) map[string]int {
 	if len(sharded) == 0 {
 		return queues

@@ -1,9 +1,9 @@
--- Records an attempt of a job that has ended, in the field `attempts` of the job's hash. headgate
--- adds this field: the last attempts, one a line.
+-- Records an ended attempt of a job in the field `attempts` of the job's hash. headgate adds this
+-- field to asynq's hash. It holds the last attempts, one on each line.
 -- KEYS[1] asynq:{queue}:t:{id}, the job's hash
--- ARGV[1] the attempt, a line
+-- ARGV[1] the attempt as one line of text
 -- ARGV[2] most attempts to keep
--- Returns 1, also in a repeat, or 0 if the job does not exist
+-- Returns 1 if the attempt is recorded, now or by an earlier call; 0 if the job does not exist
 local hash = KEYS[1]
 local attempt, max_attempts = ARGV[1], tonumber(ARGV[2])
 

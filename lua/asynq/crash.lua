@@ -1,18 +1,18 @@
--- Retries a job whose worker has crashed, unless that has happened too often. headgate adds the
--- field `crashes` to the job's hash.
+-- Retries a job whose worker has crashed, if the job's workers have not crashed too often before.
+-- headgate counts these crashes in the field `crashes` of the job's hash.
 -- KEYS[1] asynq:{queue}:t:{id}, the job's hash
 -- KEYS[2] asynq:{queue}:active
 -- KEYS[3] asynq:{queue}:lease
 -- KEYS[4] asynq:{queue}:retry
--- ARGV[1] ID
--- ARGV[2] message with the error
+-- ARGV[1] ID of the job
+-- ARGV[2] new message of the job, with the error
 -- ARGV[3] time of the retry: now, Unix second
 -- ARGV[4] seconds that the job's Unique lock must last; 0 if it has none
--- ARGV[5] most crashes of a job that are retried here
+-- ARGV[5] number of crashes after which a further crash is not retried
 -- ARGV[6] name of the dequeue of the expected lease, or ''; see lease.lua
--- ARGV[7] Unix second by which the expected lease has ended, or ''
--- Returns 1 if the job is retried; 0 if it has crashed too often, and nothing was done; asynq's
---   error NOT FOUND if the job is not active or has another lease
+-- ARGV[7] Unix second at or before which the expected lease has ended, or ''
+-- Returns 1 if the job is retried; 0, without a change, if its workers have crashed too often;
+--   asynq's error NOT FOUND if the job is not active or has another lease
 -- @include put_back
 local hash, active, lease, retry = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local id, msg, at, lock_seconds, max_crashes = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])

@@ -1,7 +1,7 @@
--- Takes up to n jobs from the head of a queue, as asynq's dequeue script does. But it keeps the
--- field pending_since: while a job is active, the field holds the name of the dequeue that took the
--- job. If the job's Unique lock was extended while the job waited, the lock's remaining time is
--- restored.
+-- Takes up to n jobs from the head of a queue, as asynq's dequeue script does. asynq's script
+-- deletes the field pending_since. This script keeps the field: while a job is active, it holds the
+-- name of the dequeue that took the job. If a job's Unique lock was extended while the job waited,
+-- the lock gets its earlier remaining time again.
 -- Safe to repeat: a repeat of the same call returns the jobs that it took before.
 -- KEYS[1] asynq:{queue}:pending
 -- KEYS[2] asynq:{queue}:paused
@@ -14,13 +14,14 @@
 -- ARGV[3] n, the most jobs to take
 -- ARGV[4] name of this dequeue: a time in nanoseconds; only repeats of the call have the same name
 -- ARGV[5] attempt: 1 when the call is sent for the first time, more in a repeat
--- ARGV[6] 1 if a marker was consumed for this call: if jobs are left, another marker is set
--- ARGV[7] rest: 0 takes any job, also during a rest. A positive number takes any job and starts a
---   rest of as many milliseconds, or if a rest is running, takes only jobs at the head of the queue
---   that were put back (field denied). -1 takes only those jobs. Servers with a large backlog give
---   a rest. So they all together take new jobs once a rest, and Redis has time for other commands
--- Returns three values for each job, in the order in which they run: its ID, its message, and 1 if
---   it was put back since it was enqueued, else ''. Returns nil if there is no job
+-- ARGV[6] 1 if a marker was consumed for this call; another marker is then set if jobs are left
+-- ARGV[7] rest: during a rest, a queue gives only jobs at its head that have the field `denied`.
+--   0 takes any job, even during a rest. A positive number starts a rest of as many milliseconds
+--   and takes any job; if a rest is running already, only jobs with the field are taken. -1 always
+--   takes only jobs with the field. Servers with a large backlog use rests: together they take new
+--   jobs once in each rest, so that Redis has time for other commands
+-- Returns three values for each job, in the order in which the jobs run: its ID, its message, and 1
+--   if its hash has the field `denied`, else ''. Returns nil if no job was taken
 -- @include restore_unique
 local pending, paused, active, lease, marker, pass = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local ends, prefix, n, name, attempt, woken, rest = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7]

@@ -1,9 +1,9 @@
--- Extends the leases of running jobs, as asynq does. Jobs that have another lease, or none, are
--- skipped.
+-- Extends the leases of running jobs, as asynq does. A job without a lease, or with the lease of
+-- another dequeue, is skipped.
 -- KEYS[1] asynq:{queue}:lease
 -- KEYS[2…] asynq:{queue}:t:{id}, the hash of each job
 -- ARGV[1] new end of the leases, Unix second
--- ARGV[2…] ID of each job, and the name of the dequeue that took it
+-- ARGV[2…] for each job its ID, and the name of the dequeue that took it
 -- Returns the number of extended leases
 -- @include lease
 local lease, ends = KEYS[1], ARGV[1]

@@ -1,8 +1,8 @@
--- Reads a field of jobs' hashes, such as asynq's state.
+-- Reads a field, such as asynq's state, from the hashes of several jobs.
 -- KEYS[1] prefix of a job's hash, asynq:{queue}:t:
--- ARGV[1] field
--- ARGV[2…] IDs
--- Returns the field of each job, '' if it is missing
+-- ARGV[1] name of the field
+-- ARGV[2…] IDs of the jobs
+-- Returns the value of the field for each job, '' if the job or the field is missing
 local prefix = KEYS[1]
 local field = ARGV[1]
 

@@ -1,7 +1,8 @@
--- Sets the idempotency key of a job, unless it has one. headgate adds the field `name` to the job's
--- hash. All attempts of a job have the same key. A later job with the same ID has another one.
+-- Sets the idempotency key of a job that has none. headgate stores the key in the field `name` of
+-- the job's hash. All attempts of a job have the same key. A later job with the same ID has another
+-- key.
 -- KEYS[1] asynq:{queue}:t:{id}, the job's hash
--- ARGV[1] idempotency key, if the job has none
+-- ARGV[1] idempotency key for a job that has none
 -- Returns the job's key, or asynq's error NOT FOUND if the job does not exist
 local hash, name = KEYS[1], ARGV[1]
 

@@ -2,10 +2,10 @@
 -- KEYS[1] asynq:{queue}:retry
 -- ARGV[1] prefix of a job's hash, asynq:{queue}:t:
 -- ARGV[2] now, Unix second
--- ARGV[3] seconds by which a Unique lock outlasts the wait
+-- ARGV[3] seconds for which a Unique lock outlasts the new time of its job
 -- ARGV[4…] ID, new time of each job, Unix second
--- Returns the number of postponed jobs; jobs that are not in the retry set because of a denial are
---   not changed
+-- Returns the number of changed jobs. A job is changed only if it is in the retry set because of a
+--   denial
 -- @include denied
 -- @include extend_unique
 local retry = KEYS[1]

@@ -1,17 +1,17 @@
 -- Moves denied jobs from asynq's retry set to the head of the pending list, behind the jobs that
--- were promoted before. A Unique lock gets back the time that it had left at the denial.
+-- were promoted before. A job's Unique lock gets back the time that it had left at the denial.
 -- KEYS[1] asynq:{queue}:pending
 -- KEYS[2] asynq:{queue}:retry
 -- KEYS[3] asynq:{queue}:headgate, the marker for which idle servers wait
 -- ARGV[1] prefix of a job's hash, asynq:{queue}:t:
--- ARGV[2] now in nanoseconds, by the caller's clock, as in asynq
+-- ARGV[2] now, Unix nanoseconds of the caller's clock, as in asynq
 -- ARGV[3…] IDs of the jobs, in the order in which they run
 -- Returns for each job one of
---   moved    it is pending now
---   active   a worker has it
---   pending  it is pending already, or will be with asynq's next poll
---   done     it waits for no permit: it is archived, completed, scheduled, or to be retried later
---   gone     it does not exist
+--   moved    this call has made the job pending
+--   active   a worker has the job
+--   pending  the job was pending before, or asynq's next poll makes it pending
+--   done     the job waits for no permit: it is archived, completed, scheduled, or retried later
+--   gone     the job does not exist
 -- @include denied
 -- @include restore_unique
 local pending, retry, marker = KEYS[1], KEYS[2], KEYS[3]
@@ -25,7 +25,7 @@ local function move(id, score)
   if not state then return 'gone' end
   if state == 'active' or state == 'pending' then return state end
   if state ~= 'retry' then return 'done' end
-  if not is_denied(score, denied) then -- it failed or crashed, and may be due
+  if not is_denied(score, denied) then -- the job failed or crashed; it is pending soon if its retry is due
     return tonumber(score or math.huge) * 1e9 <= tonumber(now_ns) and 'pending' or 'done'
   end
   redis.call('HSET', hash, 'state', 'pending', 'pending_since', now_ns, 'denied', PROMOTED)
@@ -34,8 +34,8 @@ local function move(id, score)
   return 'moved'
 end
 
--- Removes the jobs that were promoted before from the head of the list, and returns them. It stops
--- at 64: with more, the workers cannot keep up, and order matters less than its cost.
+-- Removes the jobs of earlier promotions from the head of the pending list, and returns them. At
+-- most 64 are removed: with more, the workers cannot keep up, and exact order costs too much.
 local function pop_promoted()
   local promoted = {}
   while #promoted < 64 do
@@ -49,7 +49,7 @@ end
 
 local results, scores = {}, redis.call('ZMSCORE', retry, unpack(ARGV, 3))
 for i = 3, #ARGV do results[i - 2] = move(ARGV[i], scores[i - 2]) end
-if moved[1] then -- asynq pops from the right
+if moved[1] then -- asynq pops from the right, so the first job to run is pushed last
   redis.call('ZREM', retry, unpack(moved))
   local promoted, back = pop_promoted(), {}
   for i = #moved, 1, -1 do back[#back + 1] = moved[i] end

@@ -5,18 +5,19 @@
 -- KEYS[3] asynq:{queue}:retry
 -- KEYS[4…] asynq:{queue}:t:{id}, each job's hash
 -- ARGV[1…] for each job:
---   id            ID
---   message       with the reason
+--   id            ID of the job
+--   message       new message of the job, with the reason of the put-back
 --   retry_at      time at which asynq itself retries the job, Unix second
 --   lock_seconds  seconds that its Unique lock must last; 0 if it has none
---   scope         in which it was denied, so that promote and postpone may move it; else ''
+--   scope         scope in which the job was denied; only such a job can be promoted or postponed.
+--                 '' if the job was not denied
 --   name          name of the dequeue of the expected lease, or ''; see lease.lua
---   ended         the expected lease ends at or before this Unix second; or '' for any end
+--   ended         Unix second at or before which the expected lease has ended, or ''
 -- Returns for each job 1 if it was put back, or 0 if it is not active or has another lease
 -- @include put_back
 local active, lease, retry = KEYS[1], KEYS[2], KEYS[3]
 
--- Reports whether the job was put back under that lease by an earlier attempt of this call.
+-- Reports whether an earlier attempt of this call put back a job that the dequeue `name` took.
 local function is_back(hash, name)
   local taken_by, state = unpack(redis.call('HMGET', hash, 'pending_since', 'state'))
   return taken_by and taken_by == name and state == 'retry'

@@ -1,8 +1,8 @@
--- Repairs asynq's lists and sets after Redis has lost entries: adds each job to the list or set of
--- the state in the job's hash. A denied job keeps its time. Other jobs of the retry set and
--- scheduled jobs are due now, because their time is lost. A job that is not active leaves the
--- active list and the leases. A job without a message is deleted after the end of its lease, so
--- that its ID is free.
+-- Repairs asynq's lists and sets after Redis has lost entries. Each given job is added to the list
+-- or set that fits the state in its hash, if it is missing there. A denied job is added with its
+-- own retry time. Other retried or scheduled jobs are added as due now, because their time is lost.
+-- A job that is not active leaves the active list and the leases. A job without a message is
+-- deleted after the end of its lease, so that its ID can be used again.
 -- KEYS[1] asynq:{queue}:pending
 -- KEYS[2] asynq:{queue}:active
 -- KEYS[3] asynq:{queue}:lease
@@ -14,14 +14,14 @@
 -- ARGV[1] prefix of a job's hash, asynq:{queue}:t:
 -- ARGV[2] now, Unix second
 -- ARGV[3] seconds that a new lease lasts
--- ARGV[4] seconds that a completed job is kept
+-- ARGV[4] seconds from now for which a restored completed job is kept
 -- ARGV[5…] IDs of the jobs to look at
--- Returns the number of corrected entries; a job can have several
+-- Returns the number of corrected entries. One job can have several of them
 local pending, active, lease, retry, scheduled = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local archived, completed, marker = KEYS[6], KEYS[7], KEYS[8]
 local prefix, now, lasts, kept = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 
--- A longer list of pending jobs is not searched for missing jobs.
+-- Missing jobs are searched for only in a list of at most this many pending jobs.
 local LONGEST = 20000
 local restored, sets = 0, {}
 
@@ -55,9 +55,9 @@ local function leave_active(id)
   restored = restored + math.min(left, 1)
 end
 
--- asynq pops from the right end. The oldest jobs are there, behind at most 64 promoted ones. The
--- whole list is searched only for a job that is older than the last 65 of the list. A younger lost
--- job is found by a later call, when older jobs have been taken.
+-- asynq pops from the right end of the list. The oldest jobs are near this end, next to at most 64
+-- promoted jobs. The whole list is searched only for a job that is older than each of the 65
+-- rightmost jobs. A later call finds a younger lost job, after workers have taken the older jobs.
 local oldest_at_head = math.huge
 for _, id in ipairs(redis.call('LRANGE', pending, -65, -1)) do
   local since = redis.pcall('HGET', prefix .. id, 'pending_since')
@@ -93,7 +93,7 @@ for i = 5, #ARGV do
     for _, set in ipairs({ retry, scheduled, archived, completed }) do redis.call('ZREM', set, id) end
   end
 end
-table.sort(lost_pending, function(a, b) return a[2] > b[2] end) -- asynq pops from the right
+table.sort(lost_pending, function(a, b) return a[2] > b[2] end) -- the oldest job goes to the right end, where asynq pops
 for _, job in ipairs(lost_pending) do redis.call('RPUSH', pending, job[1]) end
 if lost_pending[1] then redis.call('ZADD', marker, 0, '0') end
 return restored + #lost_pending

@@ -1,5 +1,6 @@
--- Included by every script: the names of the scope's keys, and the time. All keys of a scope have
--- the same hash tag, so they are in one slot. Time is Redis's clock, read once, in microseconds.
+-- Defines the names of the scope's keys, and the time. All keys of a scope have the same hash tag,
+-- so they are in one slot. now_us is the time of Redis's clock at the start of the call, in Unix
+-- microseconds.
 local P = KEYS[1]
 local call = redis.call
 local floor, ceil = math.floor, math.ceil
@@ -12,18 +13,18 @@ local LANES_SUFFIX = '\n'
 -- The field <lane>TURN_SUFFIX of `tickets` holds the time of the lane's last turn.
 local TURN_SUFFIX = '\n'
 
--- Lua represents all integers up to this one exactly. As a time it is in the year 2255.
+-- Lua represents all integers up to this one exactly. As Unix microseconds it is in the year 2255.
 local MAX_INT = 9007199254740992
 
--- Keys live this much longer than their content is needed, in case Redis's clock steps back.
+-- Keys live this much longer than their content is needed, in case Redis's clock is set back.
 local GRACE_MS = 60000
 
--- Permits can be given back for this time after they were taken. Feedback of the upstream about a key
--- of a limit is kept as long.
+-- A caller can give permits back for this time after they were taken. The upstream's feedback about
+-- a limit's key is kept for the same time.
 local MEMORY_US = 3600000000
 
--- Formats an integer. tostring writes only 14 digits. '%.0f' takes five times as long, and a large
--- '%d' fails on a 32-bit Redis, so a large number is formatted in two parts.
+-- Formats an integer. tostring writes only 14 digits, and '%.0f' takes five times as long as '%d'.
+-- '%d' fails for a large number on a 32-bit Redis, so a large number is formatted in two parts.
 local function int(x)
   if x < 1000000000 then return string.format(x > -1000000000 and '%d' or '%.0f', x) end
   local low = x % 1000000000

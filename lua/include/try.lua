@@ -1,7 +1,8 @@
 -- @include scope
 
--- Calls f, and returns nil if f fails because of corrupt data, so that the rest of the script goes
--- on. If a key has a wrong type, the script fails: then Go removes the key and repeats the script.
+-- Calls f and returns its result. If f fails because of corrupt data, try returns nil, so that the
+-- script goes on. If f fails because a key has a wrong type, the script fails with that error: the
+-- Go caller then removes the key and repeats the script.
 local function try(f, ...)
   local ok, result = pcall(f, ...)
   if ok then return result end

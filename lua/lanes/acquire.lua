@@ -1,6 +1,7 @@
 -- Takes the permits of jobs, or puts each job in its lane to wait for them. The result is the same
 -- as that of one call for each job, in order.
--- If a meter is contended (lanes wait there), new jobs take no permits of it: the lanes take turns.
+-- A meter is contended if lanes wait at it. New jobs take no permits of a contended meter: the
+-- waiting lanes get its permits in turns.
 -- Safe to repeat: a repeat of the same call returns the same replies, and waiting jobs keep their
 -- places.
 -- KEYS[1] key prefix of the scope, hg:{scope}:
@@ -8,7 +9,7 @@
 -- ARGV[2] caller: ID of a caller that makes one call at a time
 -- ARGV[3] call_number: number of the call; only repeats of the call have the same number. The n-th
 --   job's leases belong to the holder "<queue>\n<ID>\n<caller>:<call_number>.<n>"
--- ARGV[4] attempt: 1 when the call is sent for the first time, more in a repeat
+-- ARGV[4] attempt: 1 when the call is sent for the first time, a higher number in a repeat
 -- ARGV[5…] groups of consecutive jobs that differ only in id and useful_us; for each group:
 --   job_count         number of jobs in the group
 --   queue             asynq queue of the jobs
@@ -17,35 +18,36 @@
 --   grant_us          time for which permits are reserved for a granted job, microseconds
 --   max_advance_us    a granted job may take permits that will exist within this time, microseconds
 --   queued_at_us      time at which an earlier attempt of the job was queued, Unix microseconds;
---                     0 no earlier attempt; -1 the job is new in asynq, so a record with its name
---                     belongs to an earlier job
---   waiting_since_us  time from which max_wait_us counts, Unix microseconds, if the job was allowed
---                     but has not begun; else 0
---   fairness_line     line of the lane's name with the fairness key; '' if there is none
+--                     0 if there was no earlier attempt; -1 if the job is also new in asynq: then a
+--                     record with its name belongs to an earlier job
+--   waiting_since_us  for a job that was allowed but has not begun: time from which max_wait_us
+--                     counts, Unix microseconds; for other jobs 0
+--   fairness_line     line of the lane's name with the fairness key; '' without a fairness key
 --   need_count        number of needs
 --   limit, key, cost  of each need; the needs are sorted by limit and key
---   id, useful_us     of each job: its ID, and the time until its deadline in microseconds, -1 if
---                     it has none
+--   id, useful_us     of each job: its ID, and the microseconds until its deadline; -1 if the job
+--                     has no deadline
 -- Returns a reply for each job:
---   outcome         1 allowed, 2 denied, 3 impossible, 4 no limit, 5 too late (its wait
+--   outcome         1 allowed, 2 denied, 3 impossible, 4 no limit, 5 too late (the job's wait
 --                   deadline has passed), 6 a calendar must be extended
---   need_index      index of the deciding need, from 0; outcome 6: names of the limits whose
---                   calendars must be extended, and the reply ends after now_us
+--   need_index      index of the deciding need, from 0. With outcome 6: names of the limits whose
+--                   calendars must be extended; this reply ends after now_us
 --   now_us          Redis's clock, Unix microseconds
 --   ready_at_us     allowed: time from which the permits exist (in a repeat it may be in the past);
---                   denied: expected start; outcome 4: 1 if Redis lost the limit, 2 if the limit
---                   is for other apps, else 0, and the reply ends here
+--                   denied: expected start. With outcome 4: 1 if Redis lost the limit, 2 if the
+--                   limit is for other apps, else 0; this reply ends here
 --   remaining       free permits of the deciding meter
---   full_at_us      time at which that meter has all permits again, Unix microseconds
---   capacity        most permits that the meter gives at once
---   time_us         allowed: shortest lease, 0 if there is none; denied: time to put the job back
---                   for; microseconds
+--   full_at_us      time at which the deciding meter has all permits again, Unix microseconds
+--   capacity        most permits that the deciding meter gives at once
+--   time_us         microseconds. allowed: shortest of the job's leases, 0 if it has no lease;
+--                   denied: time for which the caller should put the job back
 --   flag            allowed: 1 if the limiter wants feedback about the call; denied: 1 if the start
 --                   is known; else 0
 --   mark, given     allowed only, for each need: see the argument of the same name of charge.lua
 --   since_us        allowed only, of a job that waited: start of its wait, Unix microseconds
---   denials         the same: number of its denials
---   reserved_at_us  the same: time at which its permits were reserved, 0 if they were not
+--   denials         number of the job's denials; present if since_us is
+--   reserved_at_us  time from which the job's permits were reserved, Unix microseconds; 0 if they
+--                   were not reserved; present if since_us is
 -- @include scope
 -- @inner
 -- @include group
@@ -59,18 +61,19 @@ local records = no_waiting and {} or call('HMGET', hg('jobs'), unpack(names))
 local cached = attempt ~= '1' and cached_replies(call('GET', hg('admitted', caller)), call_number) or {}
 local replies, seen = {}, {} -- seen: names of the jobs that have a reply
 local cache_lines, must_cache = { call_number }, false
-local read_singly = false -- set after a job changed its lane: grants are then read job by job
+local read_singly = false -- true after a job needed its lane: grants are then read job by job
 
--- Reports whether a job's record belongs to another wait than this call. In a repeat, the wait of
--- this call is in the cache. If the job is new in asynq, its record belongs to an earlier job of
--- the same name, which was deleted while it waited.
+-- Reports whether a job's record is not of the wait of this call. In a repeat, the cache names the
+-- wait that the first attempt began. If the job is new in asynq, its record belongs to an earlier
+-- job of the same name, which was deleted while it waited.
 local function is_other_wait(job, record)
   if job.cached_wait then return not is_same_wait(record, job.cached_wait) end
   return record and job.queued_at_us < 0
 end
 
--- Returns the reply to a job that needs no lane: its permits are reserved for it, or no job waits
--- and they are free, or it can never be allowed. Returns nil for other jobs.
+-- Returns the reply to a job that needs no lane, and nil for other jobs. A job needs no lane if it
+-- can take its reserved permits, if its permits are free and no job of the scope waits, or if its
+-- limits refuse it. The cached reply of a first attempt that took permits is returned, too.
 local function try_at_once(job, record)
   if is_other_wait(job, record) then return nil end
   local holder = job.name .. '\n' .. caller .. ':' .. call_number .. '.' .. job.number
@@ -90,8 +93,8 @@ local function try_at_once(job, record)
   return since_us and admit(job, since_us, denials, reserved_at_us, at) or nil
 end
 
--- Calls decide(job, record) for each job without a reply, in order, until it returns nil. Reports
--- whether all jobs have a reply.
+-- Calls decide(job, record) for each job without a reply, in order, and stores the reply that
+-- decide returns. Stops when decide returns nil. Reports whether all jobs have a reply.
 local function process_jobs(decide)
   local number = 0
   for g = 1, #groups do
@@ -125,7 +128,7 @@ local function finish()
   return replies
 end
 
--- Most calls end here. For them Redis does not create the functions below.
+-- Most calls end here, so Redis need not create the functions below for them.
 if process_jobs(try_at_once) then return finish() end
 
 write_redeemed()
@@ -133,8 +136,8 @@ write_redeemed()
 -- @include acquire_or_wait
 -- @include join_all
 
--- Adds the next jobs of the group to the lane of a denied job, if they are denied for the same
--- reason.
+-- Adds the jobs that follow a denied job in its group to the same lane, up to the first job that
+-- has a record, a cached reply, an earlier job of the same name in this call, or a deadline.
 local function join_followers(job)
   local ids = {}
   seen[job.name] = true

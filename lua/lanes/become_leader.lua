@@ -1,20 +1,20 @@
--- Takes or renews the lease of the leader, and returns the lanes that are new to it. If the leader
--- knows a lane with a higher number than Redis, Redis has lost lanes in a failover: the leader must
--- read all lanes.
+-- Takes or renews the leader's lease for a process, and returns the lanes that the process does not
+-- know. If the process knows a lane with a higher number than Redis, Redis has lost lanes in a
+-- failover. The process must then read all lanes.
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] process
 -- ARGV[2] duration of the lease, milliseconds
 -- ARGV[3] number of the last lane that the process knows
 -- ARGV[4] epoch to store if the scope has none
 -- ARGV[5] most lanes to return
--- ARGV[6] attempt: 1 when the call is sent for the first time, more in a repeat. A repeat reads all
---   lanes, because the first attempt may have taken the lease without its reply being received
--- Returns {0, microseconds until the lease ends, process} if another process leads; else a list of
+-- ARGV[6] attempt: 1 when the call is sent for the first time, a higher number in a repeat. A
+--   repeat reads all lanes, because the first attempt may have taken the lease and lost its reply
+-- Returns {0, microseconds until the lease ends, leader} if another process leads; else a list of
 --   held           1
 --   read_all       1 if the process must read all lanes, else 0
 --   now_us         Redis's clock, Unix microseconds
 --   changes        number of meter changes so far
---   epoch          data version and random name of the scope's data
+--   epoch          data version and random name of the scope's data, as stored or as ARGV[4]
 --   lanes          name and number of each lane after the last known one, or of all lanes
 --   next_deadline  next wait deadline, Unix microseconds; 0 if there is none
 -- @include mark
@@ -24,7 +24,7 @@ local process, lease_ms, last_known, new_epoch, max_lanes, attempt = ARGV[1], AR
 local holder = call('GET', hg('leader'))
 if holder and holder ~= process then return { 0, call('PTTL', hg('leader')) * 1000, holder } end
 
--- Parses a counter. Returns 0 if it is missing, and nil if it is malformed.
+-- Parses a counter. Returns 0 if the counter is missing, and nil or false if it is malformed.
 local function number(text)
   local n = tonumber(string.match(text or '0', '^%d+$') or nil)
   return n and n < MAX_INT and n

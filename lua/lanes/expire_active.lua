@@ -1,8 +1,9 @@
--- Ends the grants of jobs that a worker took long ago without acquiring permits: the worker may
--- have died. These jobs no longer count against the maximum number of granted jobs of their lanes.
+-- Ends the grants of jobs that a worker took from asynq long ago without acquiring permits: the
+-- worker may have died. A job whose grant has ended no longer counts against the maximum number of
+-- granted jobs of its lane. A grant with reserved permits is not ended.
 -- KEYS[1] key prefix of the scope, hg:{scope}:
--- ARGV[1…] lane, ID of each job
--- Returns the number of jobs whose grant has ended now
+-- ARGV[1…] lane and ID of each job
+-- Returns the number of grants that this call has ended
 -- @include scope
 
 local given_up = 0

@@ -1,8 +1,8 @@
--- Releases permits that are reserved for granted jobs but were not taken in time, and lists the
--- granted jobs of lanes. Such a job stays granted, and takes free permits when it arrives.
--- A granted job without a record of its lane is removed. If its reservation expires, its cost is
--- unknown, so the reserved permits of its meters are reset to 0: at worst, other granted jobs are
--- denied once more.
+-- Lists the granted jobs of lanes, and releases reserved permits that a job did not take in time.
+-- The job of a released reservation stays granted, and takes free permits when it arrives. A
+-- granted job is removed if its record is missing or names another lane. If the reservation of such
+-- a job expires, its cost is unknown. The reserved permits of the lane's meters are then reset to
+-- 0. At worst, other granted jobs are denied once more.
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1…] lanes
 -- Returns for each lane a list of
@@ -12,7 +12,8 @@
 --   overdue   IDs of up to 1000 granted jobs whose reservation has expired
 -- @include lanes
 
--- Returns the jobs that have a record of the lane, and removes the others from its granted jobs.
+-- Returns those of the given granted jobs whose record names the lane, and removes the other ones
+-- from the granted jobs of the lane.
 local function with_records(queue, lane, granted, jobs)
   local names, out = {}, {}
   for i = 1, #jobs do names[i] = queue .. '\n' .. jobs[i] end
@@ -27,7 +28,7 @@ local function with_records(queue, lane, granted, jobs)
   return out
 end
 
--- Expires up to 100 grants of a lane.
+-- Releases up to 100 expired reservations of a lane, and returns the lane's row of the result.
 local function expire(lane)
   local queue, ids = parse_lane(lane)
   local granted = hg('granted', lane)

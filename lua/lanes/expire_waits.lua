@@ -1,14 +1,16 @@
--- Removes a job from its lane when its wait deadline has passed, and returns the job. The caller
--- promotes the job, and the job fails when it calls acquire. A job that does not call acquire is
--- returned again after a second, and then after pauses that double up to 32 s.
+-- Removes jobs whose wait deadline has passed from their lanes, and returns these jobs. The caller
+-- promotes each job, so that a worker takes it and its acquire call fails. Until acquire is called
+-- for a job, this script returns the job again: first after a second, then after pauses that
+-- double up to 32 s.
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] most jobs to return
--- Returns {microseconds until the next wait deadline, or -1, name of each job: "<queue>\n<ID>"}
+-- Returns {microseconds until the next wait deadline, -1 if there is none; then the name of each
+--   returned job: "<queue>\n<ID>"}
 -- @include lanes
 -- @include next_deadline
 local max_jobs = ARGV[1]
 
-local headless = {} -- lanes whose first job has left
+local headless = {} -- lanes whose first job this call has removed
 local function remove(id, r)
   if leave_lane(id, r) == 0 and not headless[r.lane] then
     headless[r.lane], headless[#headless + 1] = true, r.lane

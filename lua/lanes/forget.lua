@@ -2,8 +2,9 @@
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1…] for each job:
 --   name    "<queue>\n<ID>"
---   record  its record, or the first lines of it; a job with another record began another wait
--- Returns the number of jobs that had this record
+--   record  the job's record, or its first lines. A job with another record is not forgotten,
+--           because it has begun another wait
+-- Returns the number of forgotten jobs with a well-formed record
 -- @include lanes
 local known = 0
 for i = 1, #ARGV, 2 do
@@ -16,7 +17,7 @@ for i = 1, #ARGV, 2 do
     forget_job(queue, id, r)
     known = known + 1
   elseif same then
-    forget_record(name, HAS_DEADLINE) -- its turn removes the rest of the job
+    forget_record(name, HAS_DEADLINE) -- malformed record: a turn of the lane removes the job itself
   end
 end
 return known

@@ -1,35 +1,35 @@
 -- Gives lanes their turns, in the order of the arguments. In a turn, the first waiting job of a
--- lane is granted if every meter that it needs is ready, or will be soon enough. The permits of the
--- granted job are reserved. The job takes them in acquire.lua, which checks the limits. So a wrong
--- leader can be unfair, but cannot exceed a limit.
+-- lane is granted if every meter that the job needs has its permits now, or will have them soon
+-- enough. The permits of the granted job are reserved. The job takes them in acquire.lua, which
+-- checks the limits. So two leaders at once can be unfair, but cannot exceed a limit.
 -- Safe to repeat: a repeat of the same call gives no turns.
 -- KEYS[1] key prefix of the scope, hg:{scope}:
--- ARGV[1] process that leads
--- ARGV[2] time by which any job is granted at most before its permits exist, microseconds
+-- ARGV[1] process that calls as the leader
+-- ARGV[2] most microseconds between a grant and the time from which its permits exist, for any job
 -- ARGV[3] caller: ID of a caller that makes one call at a time
 -- ARGV[4] call_number: number of the call; only repeats of the call have the same number
--- ARGV[5] attempt: 1 when the call is sent for the first time, more in a repeat
+-- ARGV[5] attempt: 1 when the call is sent for the first time, a higher number in a repeat
 -- ARGV[6…] for each turn:
 --   lane        name of the lane
---   advance_us  time by which this job is granted at most before its permits exist, microseconds
+--   advance_us  the same as ARGV[2] for the job of this turn
 --   held        for each of the lane's meters, the number of permits that are held for other lanes;
---               separated by commas
+--               the numbers are separated by commas
 -- Returns {0} if another process leads; {-1, now_us} if this is a repeat of a call that has granted
 --   jobs; else a list of now_us, the names of limits whose calendars must be extended, a row for
 --   each turn and a row for each lane. The row of a turn:
---   outcome            as fairqueue.Outcome numbers it; the other fields exist if a job is granted
+--   outcome            number of a fairqueue.Outcome; the row has more fields if a job is granted:
 --   job                ID of the granted job
 --   at_us, until_us    time from and until which its permits are reserved, Unix microseconds
 --   takes_early        1 if the job may take the permits before they exist, else 0
 --   The row of a lane:
 --   granted            number of its granted jobs
---   max_advance_us     time by which the next job is granted at most before its permits exist
---   and for each meter, the needs of the next job:
---   cost, ready_at_us  permits, and the time at which they can be reserved, Unix microseconds
---   known              1 if that time is known, else 0
+--   max_advance_us     the same as ARGV[2] for the lane's next job
+--   and, if a next job waits and all its limits exist, for each meter:
+--   cost, ready_at_us  the job's permits, and the time from which they exist, Unix microseconds
+--   known              1 if ready_at_us is known, else 0
 --   refill_us          time after which used permits are free again, microseconds
 --   closed             1 if the limit is paused or the key blocked, else 0
---   per_refill         number of such jobs whose permits become free at the same time
+--   per_refill         number of jobs of the same cost whose permits become free at the same time
 -- @include scope
 -- @inner
 -- @include turns
@@ -37,7 +37,7 @@
 -- @include cached_replies
 local process, max_advance_us, caller, call_number, attempt = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4], ARGV[5]
 
--- Returns the row of a lane whose data cannot be read: its next turn is in a second.
+-- Returns the row of a lane whose data are corrupt. It delays the lane's next turn by a second.
 local function unreadable_needs(lane)
   local out = { lane.granted, 0 }
   for _ = 1, #lane.ids do
@@ -54,7 +54,7 @@ for i = 6, #ARGV, 3 do
   local lane = lane_of(ARGV[i])
   lane.turns = lane.turns + 1
 end
--- A turn that fails because of corrupt data is refused. The other turns are not affected.
+-- A turn that fails because of corrupt data has the outcome REFUSED. Other turns are not affected.
 for i = 6, #ARGV, 3 do
   out[#out + 1] = try(try_turn, lane_of(ARGV[i]), tonumber(ARGV[i + 1]), ARGV[i + 2], max_advance_us) or { REFUSED }
 end

@@ -1,11 +1,11 @@
 -- Returns the positions of waiting jobs.
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1…] queue, ID of each job
--- Returns for each job {} if it does not wait or its limits cannot be read; else a list of
+-- Returns for each job {} if it has no readable record or if its data are corrupt; else a list of
 --   granted     1 if the job is granted, else 0
---   position    in its lane, from 1
+--   position    place of the job in its lane, from 1; 1 if the job is granted
 --   in_lane     number of waiting jobs in the lane
---   start_us    expected start, Unix microseconds
+--   start_us    expected start of the job, Unix microseconds
 --   now_us      Redis's clock, Unix microseconds
 --   bottleneck  meter with the longest wait: limit|key
 --   lane        name of the lane
@@ -30,7 +30,8 @@ local function meters_of(r)
   return meters
 end
 
--- Returns the costs of up to FIRST jobs of a lane. They are read once in a call.
+-- Returns the costs of the first jobs of a lane, at most FIRST; false for an unreadable job. Each
+-- lane is read once in a call.
 local FIRST, cached_costs = 32, {}
 local function first_costs(queue, lane)
   if cached_costs[lane] then return cached_costs[lane] end
@@ -45,9 +46,10 @@ local function first_costs(queue, lane)
   return costs
 end
 
--- Returns the average cost, for each meter, of the jobs ahead of a job in its lane. The first FIRST
--- jobs are read. The costs of the others follow from the demand if no other lane shares the meter;
--- otherwise the other jobs are assumed to cost as much as those that were read.
+-- Returns for each meter the average cost of the `ahead` jobs that are ahead of a job in its lane.
+-- `others` is the number of all other jobs of the lane. The costs of the first FIRST jobs are read.
+-- If no other lane shares the meter, the costs of the remaining jobs follow from the meter's
+-- demand. If lanes share it, the remaining jobs are assumed to cost as much as the jobs read.
 local function average_costs(queue, lane, meters, ahead, others)
   local costs, average = first_costs(queue, lane), {}
   local counted = math.min(ahead, #costs)

@@ -1,11 +1,12 @@
--- Writes the number of lanes that share each meter. A meter with lanes is contended: new jobs take
--- no permits of it. The mark of a meter without lanes is removed, unless the mark is from a lane
--- that the leader does not know yet.
+-- Writes for each given meter the number of lanes that share it. A meter with lanes is marked as
+-- contended: new jobs take no permits of a marked meter. The mark of a meter without lanes is
+-- removed if the leader knows the lane that set it. Only the leader changes anything.
 -- KEYS[1] key prefix of the scope, hg:{scope}:
--- ARGV[1] leader
--- ARGV[2] number of the last lane that it knows
--- ARGV[3…] meter, number of lanes that wait at it
--- Returns the meters that have become contended; what freed their permits earlier was not published
+-- ARGV[1] process that calls as the leader
+-- ARGV[2] number of the last lane that the process knows
+-- ARGV[3…] each meter, and the number of lanes that wait at the meter
+-- Returns the meters that this call has marked. Permits of them that became free before the mark
+--   may not have been published, so the caller must look at these meters
 -- @include mark
 local process, seen = ARGV[1], tonumber(ARGV[2])
 

@@ -1,6 +1,7 @@
 -- Puts an allowed job that the upstream has rate limited at the head of its lane, and blocks the
--- given meters. Several such jobs keep the order in which they were allowed. If another attempt of
--- the job waits already, that one keeps its place: this attempt has outlived its timeout.
+-- flagged meters. Several rate-limited jobs keep the order in which they were allowed. If another
+-- attempt of the job waits already, that attempt keeps its place in the lane: the calling attempt
+-- has outlived its timeout.
 -- Safe to repeat: a repeat of the same call changes nothing.
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] queue of the job
@@ -9,11 +10,11 @@
 -- ARGV[4] time at which the job was allowed, Unix microseconds
 -- ARGV[5] Retry-After, microseconds; -1 if the upstream gave none
 -- ARGV[6] random number from 0 to 999999, for jitter
--- ARGV[7] longest wait, microseconds; -1 unlimited
--- ARGV[8] time until the job's deadline, microseconds; -1 if it has none
+-- ARGV[7] longest wait of the job, microseconds; -1 unlimited
+-- ARGV[8] time until the job's deadline, microseconds; -1 if the job has none
 -- ARGV[9] time for which permits are reserved for a granted job, microseconds
 -- ARGV[10] a digit for each need: 1 if its meter must be blocked, else 0
--- ARGV[11] line of the lane's name with the fairness key; '' if there is none
+-- ARGV[11] line of the lane's name with the fairness key; '' for a job without a fairness key
 -- ARGV[12] caller: ID of a caller that makes one call at a time
 -- ARGV[13] number of the call; only repeats of the call have the same number
 -- ARGV[14…] limit, key, cost of each need, sorted by limit and key
@@ -42,7 +43,7 @@ for i = 14, #ARGV, 3 do
   if string.sub(block_flags, need, need) == '1' then record_rate_limit(ARGV[i], ARGV[i + 1], at_us, for_us, random) end
 end
 
-meters = load_needs(14, #ARGV, app) -- again, because some are blocked now
+meters = load_needs(14, #ARGV, app) -- loaded again, because some meters are blocked now
 local ids, costs = {}, {}
 for i = 1, #meters do
   ids[i], costs[i] = meters[i].id, int(meters[i].cost)

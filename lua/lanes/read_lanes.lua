@@ -1,16 +1,17 @@
--- Reads the number of waiting jobs of lanes, the costs of a sample of the jobs, and the time of the
--- last turn.
+-- Reads for each given lane the number of waiting jobs, the costs of a sample of these jobs, and
+-- the time of the lane's last turn.
 -- KEYS[1] key prefix of the scope, hg:{scope}:
--- ARGV[1] number of jobs in a sample; a lane with fewer jobs is read whole
+-- ARGV[1] most jobs in the sample of a lane; all jobs of a lane that has fewer
 -- ARGV[2…] lanes
 -- Returns for each lane a list of
 --   jobs          number of waiting jobs
---   last_turn_us  time of its last turn, or the start of its first job's wait if that is later
---   since_us      start of its first job's wait, Unix microseconds, 0 if it is unknown
---   costs         costs of each job of a sample that is spread evenly over the lane, separated by
---                 spaces; '?' if they cannot be read
+--   last_turn_us  the later of the lane's last turn and since_us, Unix microseconds; 0 if unknown
+--   since_us      start of the wait of the sample's first readable job, Unix microseconds; 0 if no
+--                 job is readable
+--   costs         the costs of each job of the sample, with commas between the meters and spaces
+--                 between the jobs; '?' for an unreadable job. The sample is spread over the lane
 -- @include lane
-local sample, BLOCK = tonumber(ARGV[1]), 4 -- consecutive jobs are cheaper to read
+local sample, BLOCK = tonumber(ARGV[1]), 4 -- jobs are read in blocks of 4, which is cheaper than one by one
 
 local function read_sample(waiting, all)
   if all <= sample then return call('ZRANGE', waiting, 0, -1) end

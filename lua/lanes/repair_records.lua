@@ -1,19 +1,20 @@
--- Checks the records of waiting and granted jobs, and counts the permits that they wait for. A
--- malformed record is deleted, and so is the record of a job that is not in the lane which the
--- record names. The reconciler then returns such a job to its queue. A lane that is not registered
--- is registered again.
+-- Checks the records of waiting and granted jobs, and counts the permits for which the jobs wait.
+-- A record is deleted if it is malformed, or if the job is not in the lane that the record names.
+-- The reconciler then returns the job of a deleted record to its queue. A lane that is not
+-- registered is registered again.
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1…] name of each job: "<queue>\n<ID>"
--- Returns {number of repairs, then for each meter that a waiting job needs its name and the number
---   of permits that these jobs wait for}
+-- Returns {number of repairs, then two values for each meter that a waiting job needs: the meter,
+--   and the number of its permits for which the given jobs wait}
 -- @include jobs
 -- @include lane
 -- @include register
 
 local records, repairs, checked, wanted = call('HMGET', hg('jobs'), unpack(ARGV)), 0, {}, {}
 
--- Checks the record of a job, and counts the job's permits if the job waits. Reports whether the
--- record is consistent, and returns the job's lane, or false if the job has expired and left it.
+-- Checks the record of a job, and counts the job's permits if the job waits. The first result
+-- reports whether the record is consistent. The second result of a consistent record is the job's
+-- lane, or false if the job has expired and left its lane.
 local function check_record(name, record)
   local queue, id = string.match(name, '^([^\n]*)\n(.*)$')
   local r = queue and parse_job(record)
@@ -25,7 +26,7 @@ local function check_record(name, record)
     for i = 1, waits and #r.ids or 0 do wanted[r.ids[i]] = (wanted[r.ids[i]] or 0) + r.cost[i] end
   end
   if r.expiry ~= NO_DEADLINE and not call('ZSCORE', hg('deadlines'), name) then
-    call('ZADD', hg('deadlines'), int(now_us), name) -- the right one is not known; expire_waits promotes the job, and its next acquire sets it
+    call('ZADD', hg('deadlines'), int(now_us), name) -- the right deadline is lost; expire_waits.lua returns the job, and its next acquire sets it
     repairs = repairs + 1
   end
   return true, not has_left and r.lane

@@ -1,10 +1,10 @@
--- Corrects the number of permits that are reserved at a meter for granted jobs. A granted job
--- without a record of its lane is removed.
+-- Corrects the number of permits that are reserved at a meter for granted jobs. A job is removed
+-- from the granted jobs of a lane if its record is missing or names another lane.
 -- KEYS[1] key prefix of the scope, hg:{scope}:
--- ARGV[1] process; it must be the leader, which knows all lanes with granted jobs
+-- ARGV[1] calling process. Only the leader corrects, because it knows all lanes with granted jobs
 -- ARGV[2] meter
 -- ARGV[3…] all lanes with granted jobs that need the meter
--- Returns 1 if the number was wrong, else 0
+-- Returns 1 if the number was wrong; 0 if it was right or the process does not lead
 -- @include jobs
 -- @include lane
 -- @include change

@@ -1,8 +1,9 @@
--- Reports whether a job has the expected lease: that of the dequeue `name`, or one that had ended
--- at the Unix second `ended`. If both are '', any lease matches. If the job's hash is missing or of
--- a wrong type, any name matches. The second result reports whether the hash shows that the job is
--- active under this lease, even if Redis has lost its entry in the active list or the leases: the
--- field `pending_since` of an active job holds the name of its dequeue.
+-- Reports whether a job has the expected lease. This is the lease of the dequeue `name`, or a lease
+-- that ended at or before the Unix second `ended`. If both are '', any lease matches. If the job's
+-- hash is missing or of a wrong type, any name matches.
+-- The second result reports whether the job's hash shows that the job is active and was taken by
+-- the dequeue `name`. The hash shows that even if Redis has lost the job's entry in the active list
+-- or in the leases: the field `pending_since` of an active job holds the name of its dequeue.
 local function is_lease(hash, lease, id, name, ended)
   if name == '' and ended == '' then return true, false end
   if name ~= '' then

@@ -2,8 +2,9 @@
 -- @include waiting
 -- @include granted
 
--- Processes a job that is in no lane; r is its record if it was in a lane before. The job takes
--- permits only if no job waits ahead of it, in its lane or at its meters.
+-- Processes a job that is in no lane. `r` is the job's former record if this call has just removed
+-- it, else nil. The job takes free permits only if its lane has no waiting job and none of its
+-- meters is contended.
 local function acquire_new(job, r)
   job.before = call('ZCARD', job.waiting)
   load_reserved(job.meters)
@@ -20,8 +21,8 @@ local function acquire_new(job, r)
   return wait_in_lane(job, nil, true, bottleneck)
 end
 
--- Removes a job whose wait deadline has passed. The reply is cached, because a repeat of this call
--- would find no record and start another wait.
+-- Removes a job whose wait deadline has passed, and returns the reply. The reply is cached. Without
+-- the cache, a repeat of this call would find no record and begin another wait.
 local function expire(job, r)
   forget_job(job.queue, job.id, r)
   load_reserved(job.meters)
@@ -30,8 +31,9 @@ local function expire(job, r)
   return result
 end
 
--- Processes a job that waits, or that is granted and is late. If its rule changed, or its lane has
--- lost it, the job joins a lane again, and keeps the start of its wait.
+-- Processes a waiting job, or a granted job that cannot take its reserved permits at once. A job
+-- leaves its old lane if its needs have changed or Redis has lost its entry there. It then counts
+-- as new, but keeps the start of its wait.
 local function acquire_waiting(job, r)
   if wait_deadline(r.since_us, job.max_wait_us, job.useful_us) <= now_us then return expire(job, r) end
   job.since_us = r.since_us
@@ -57,7 +59,8 @@ local function acquire_or_wait(job, record)
   return job.refusal
 end
 
--- Returns the denial of a job in a repeated call, if the wait that the call began is already over.
+-- Returns the denial of a job in a repeated call. The wait that the first attempt began is already
+-- over, so the job does not wait again.
 local function deny_without_wait(job, app)
   local meters, refusal = load_needs(job.first_need, job.first_job - 1, app)
   if refusal then return refusal end
@@ -65,7 +68,7 @@ local function deny_without_wait(job, app)
   return denial_without_wait(meters)
 end
 
--- Removes an earlier job of the same name.
+-- Removes an earlier job of the same name. `record` is the earlier job's record.
 local function forget_earlier(job, record)
   local r = parse_job(record)
   if r then forget_job(job.queue, job.id, r) else forget_record(job.name, HAS_DEADLINE) end

@@ -1,6 +1,7 @@
 -- @include scope
 
--- Returns the queue and the meter IDs of a lane's name, without the fairness key.
+-- Parses a lane's name. Returns the queue and the list of meter IDs, without the fairness key. The
+-- queue is nil if the name has no newline.
 local function parse_lane(lane)
   local queue, rest = string.match(lane, '^([^\n]*)\n(.*)$')
   local ids = {}

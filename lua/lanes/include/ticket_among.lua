@@ -1,9 +1,10 @@
 -- @include jobs
 -- @include next_ticket
 
--- Returns the ticket of a job that waited in another lane, or ran before. The ticket sorts the job
--- by the start of its wait, but not behind the place of a new job. With equal starts, a job that
--- ran is first. A job with a positive head_start is always last.
+-- Returns the ticket of a job that waited in another lane, or that had an earlier attempt. The
+-- ticket places the job by the start of its wait, but never behind the place of a new job. If
+-- another job has the same start, a job with an earlier attempt goes ahead of it. A job with a
+-- positive head_start always gets the place of a new job.
 local function ticket_among(job)
   local last = next_ticket(job.lane) + job.head_start * STEP
   if job.head_start > 0 then return last end

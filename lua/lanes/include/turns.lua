@@ -3,15 +3,15 @@
 -- Outcomes of a turn, numbered as in fairqueue.Outcome.
 local GRANTED, REFUSED, SKIPPED, EMPTY, FULL, IMPOSSIBLE = 0, 1, 2, 3, 4, 5
 
--- A job that was denied less than this ago may still be active. It is not promoted before its
--- permits exist, because its promotion could fail and a later job would overtake it.
+-- A job whose wait began less than this ago may still be active in asynq. Such a job is not
+-- promoted before its permits exist: the promotion could fail, and a later job would overtake it.
 local PUT_BACK_US = 20000
 
 -- About the time from the promotion of a job until it acquires its permits.
 local MIN_ADVANCE_US = 1500
 
--- Returns the meters of a lane with the costs of its job; nil if a limit does not exist, or has a
--- smaller capacity than the cost.
+-- Returns the meters of a lane, with the costs of the job whose record is `r`. Returns nil if a
+-- limit does not exist, or if the job costs more permits than a meter's capacity.
 local function meters_of(lane, r)
   local meters = lane.meters
   for i = 1, #lane.ids do
@@ -22,8 +22,8 @@ local function meters_of(lane, r)
   return meters
 end
 
--- Returns the most granted jobs that a lane may have: as many as its meters have permits for when
--- they are full.
+-- Returns how many granted jobs a lane may have at most. It is the number of jobs of the current
+-- costs for which every meter has enough permits when it is full.
 local function max_grants(meters)
   local max_granted = math.huge
   for i = 1, #meters do
@@ -32,13 +32,13 @@ local function max_grants(meters)
   return max_granted
 end
 
--- Returns the latest time from which the permits of a job may exist if it is granted now. Mostly it
--- is advance_us from now. It is now if
--- - the job has several meters: the permits of one would be reserved while it waits for another;
--- - it is unknown when permits become free; or
--- - the job needs permits of the next window: late jobs of this window will take some of these.
--- If the meter gives few permits at once, a late job would delay the next one, or start too shortly
--- before it. Then the time is shorter.
+-- Returns the latest time from which a job's permits may exist so that the job is granted now.
+-- Usually this time is advance_us from now. It is now_us if
+-- - the job has several meters, because one meter's permits would be reserved while others refill;
+-- - it is unknown when the meter's permits become free; or
+-- - the job needs permits of the next window, because late jobs of this window take some of them.
+-- If the meter gives only few permits at once, the time is nearer to now: a late job would
+-- otherwise delay the job after it, or start too shortly before that job.
 local function latest_ready_at(meters, ready, advance_us, max_advance_us)
   local m = meters[1]
   local in_next_window = m.windowed and ready <= now_us + advance_us and m.reserved + m.cost > m.n
@@ -48,8 +48,9 @@ local function latest_ready_at(meters, ready, advance_us, max_advance_us)
   return now_us + (m.allows_advance and math.min(advance_us, math.max(MIN_ADVANCE_US, floor(spare_us / 2))) or 0)
 end
 
--- Refuses a turn. Later turns that share a meter with its lane are skipped, because they could take
--- permits that are kept for this lane. For the same reason the meters are marked as contended.
+-- Refuses a lane's turn. Later turns of this call that need one of the lane's meters are skipped,
+-- because they could take permits for which this lane waits. For the same reason, the meters whose
+-- permits do not exist yet are marked as contended.
 local function refuse(meters, held)
   -- @include mark
   for i = 1, #meters do
@@ -60,7 +61,8 @@ local function refuse(meters, held)
   return { REFUSED }
 end
 
--- Tries a turn. held_text lists the permits of each meter that are held for other lanes.
+-- Tries a turn, and returns its row: see grant.lua. held_text lists, for each of the lane's meters,
+-- the number of permits that are held for other lanes.
 local function try_turn(lane, advance_us, held_text, max_advance_us)
   local held = lane.held
   if held_text ~= lane.held_text then
@@ -102,14 +104,14 @@ local function try_turn(lane, advance_us, held_text, max_advance_us)
   return { GRANTED, id, ready, ready + r.grant_us, early and 1 or 0 }
 end
 
--- Returns the needs of a lane's next job, with the same held permits as in its last turn. A funnel
--- gives its permits back one by one, a window all at its end, a concurrency meter when a lease
--- ends.
+-- Returns the row of a lane, with the needs of its next job: see grant.lua. The held permits are
+-- those of the lane's last turn. The permits of a funnel or token bucket become free one by one,
+-- those of a window at its end, and those of a concurrency meter when a lease ends.
 local function next_needs(lane, max_advance_us)
   local id, r = first_waiting(lane)
   local meters = id and meters_of(lane, r)
   local out = { lane.granted, id and 0 }
-  if not meters then return out end -- no job waits, or its limit does not exist
+  if not meters then return out end -- no job waits, or the first job cannot be allowed
   for i = 1, #meters do
     local m, n = meters[i], #out
     out[n + 1], out[n + 2], out[n + 3] = m.cost, m.ready_at(m.reserved + lane.held[i] + m.cost), m.known and 1 or 0

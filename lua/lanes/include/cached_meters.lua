@@ -1,7 +1,9 @@
 -- @include meter
 -- @include count
 
--- The meters that this call has read. Only their reserved permits change during the call.
+-- loaded holds the meters that this call has read, by ID; false for a limit that does not exist.
+-- Only the reserved permits of a meter change during the call. stale lists the names of limits
+-- whose calendars must be extended.
 local loaded, stale = {}, {}
 local function cached_meter(id)
   local m = loaded[id]

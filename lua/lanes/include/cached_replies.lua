@@ -1,9 +1,10 @@
 -- @include scope
 
--- The replies of a call are cached for a minute. If a reply is lost, go-redis sends the call again,
--- and the repeat must return the same. The cache holds the number of the call and a line for each
--- job: '+' and the time from which its permits exist, if it was allowed; '-' and its wait, if it
--- waits; the complete reply, if it left its lane without permits; else nothing.
+-- The replies of a caller's last call are cached for a minute. If a reply is lost, go-redis sends
+-- the call again, and the repeat must return the same. The cache holds the number of the call, and
+-- a line for each job. The line of an allowed job is '+' and the time from which its permits exist.
+-- The line of a waiting job is its wait ID, which begins with '-'. The line of a job that left its
+-- lane without permits is the complete reply. The line of any other job is empty.
 local ADMITTED, WAITS = '+', '-'
 
 -- Returns the ID of a wait. No two waits of a job have the same ticket and the same start.
@@ -20,8 +21,9 @@ local function line_of_reply(result)
   return table.concat(fields, ' ')
 end
 
--- Returns the cached lines of a call: a number (time) for an allowed job, a string (wait ID) for a
--- waiting job, a table for a complete reply, or false. Returns {} if another call is cached.
+-- Parses the cached lines of a call. Returns for each job a number (Unix microseconds) if the job
+-- was allowed, a string (wait ID) if it waits, a table if the line is a complete reply, and false
+-- if the line is empty. Returns {} if the cache is missing or holds another call.
 local function cached_replies(cache, call_number)
   local cached = {}
   if not cache or string.match(cache, '^%d+') ~= call_number then return cached end

@@ -3,8 +3,8 @@
 -- Number of changes that this call has made to reserved permits: see reserved.lua.
 local reserved_version = 0
 
--- Adds a change to a counter in a hash, and returns the new value. A counter that is not positive
--- afterwards, or that is no number, is deleted.
+-- Adds a change to a counter in a hash, and returns the new value. A counter is deleted if its new
+-- value is not positive or its old value is no number. The function then returns 0.
 local function count(counters, id, change)
   if counters == hg('meters') then reserved_version = reserved_version + 1 end
   local is, n = pcall(call, 'HINCRBY', counters, id, int(change))
@@ -13,5 +13,5 @@ local function count(counters, id, change)
   return 0
 end
 
--- Parses a counter. Returns 0 if it is missing or malformed.
+-- Parses a counter. Returns 0 if the counter is missing, malformed or negative.
 local function parse_counter(text) return math.min(math.max(0, floor(tonumber(text) or 0)), MAX_INT) end

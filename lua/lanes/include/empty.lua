@@ -1,7 +1,7 @@
 -- @include scope
 
--- Removes a lane without waiting and granted jobs. With the last lane, all counters are deleted,
--- in case one is wrong.
+-- Removes a lane that has neither waiting nor granted jobs. When the last lane is removed, all
+-- counters are deleted, in case a counter is wrong.
 local function remove_if_empty(lane)
   if call('EXISTS', hg('lane', lane), hg('granted', lane)) > 0 then return end
   call('ZREM', hg('lanes'), lane)

@@ -1,7 +1,7 @@
 -- @include count
 
 -- Sets m.before of each meter to the number of permits that other waiting jobs need. is_waiting
--- says whether this job waits, too, so that its costs are in the demand.
+-- says whether the job itself waits: its costs are then in the demand, and are subtracted.
 local function load_before(meters, is_waiting)
   for i = 1, #meters do
     local m = meters[i]
@@ -9,15 +9,15 @@ local function load_before(meters, is_waiting)
   end
 end
 
--- Reports whether no other lane shares a meter. That is assumed if the number of lanes is unknown.
+-- Reports whether exactly one lane needs a meter. An unknown number of lanes counts as one lane.
 local function is_alone(m) return (m.lanes or 1) == 1 end
 
 -- Estimates the start of a job that has `ahead` jobs of its lane ahead of it. Lanes take turns, so
--- as many jobs of each other lane go first, but not more than wait: see load_before. If the job
--- joins a lane (is_new) and must wait because of the contended meter, every lane there has one more
--- turn before it. average lists the average cost of the jobs ahead for each meter, or is false.
--- Returns the deciding meter, the time, and whether the time is known. Meter and time are nil if
--- there are no meters.
+-- as many jobs of each other lane go first. Their permits are at most m.before: see load_before. If
+-- the job joins a lane now (is_new), each lane at the meter contended_id has one more turn before
+-- it. `average` lists for each meter the average cost of the jobs ahead. If it is false, these jobs
+-- cost as much as the job. Returns the deciding meter, the time in Unix microseconds, and whether
+-- the time is known. Meter and time are nil if there are no meters.
 local function estimate_start(meters, ahead, average, is_new, contended_id)
   local deciding, expected, known, closes
   for i = 1, #meters do

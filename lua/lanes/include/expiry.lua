@@ -1,6 +1,6 @@
 -- @include scope
 
--- Values of the expiry field of a job's record: its wait has no deadline, or one that is in
--- `deadlines`. '2' to '6' mean that the job has expired and left its lane. They count how often
--- expire_waits.lua has returned it.
+-- Values of the expiry field of a job's record: the job has no wait deadline, or it has a deadline,
+-- which is in the sorted set `deadlines`. The values '2' to '6' mean that the job has expired and
+-- left its lane. expire_waits.lua raises the value by 1 each time that it returns the job, up to 6.
 local NO_DEADLINE, HAS_DEADLINE = '0', '1'

@@ -3,13 +3,14 @@
 -- @include notify_arrival
 -- @include waiting
 
--- States of a granted job that arrives: it has reserved permits, or its reservation has expired.
+-- States of a granted job when it calls acquire: permits are reserved for it, or its reservation
+-- has expired and it found no other one.
 local RESERVED, OVERDUE = 1, 2
 
--- Assigns reserved permits to a granted job. If the job's own reservation has expired, it takes
--- over the reservation of the first granted job of its lane with the same costs, and that other job
--- becomes overdue. Returns the state, whether the job is late, and the time at which the permits
--- were reserved.
+-- Ends a job's grant, and releases reserved permits for the job to take. If the job's own
+-- reservation has expired, the job takes over the earliest suitable reservation of its lane with
+-- the same costs. The job that had this reservation becomes overdue. Returns the state, whether the
+-- job is late, and the time from which the permits were reserved, or nil if the state is OVERDUE.
 local function take_reservation(job, r, reserved_until_us)
   local granted = hg('granted', r.lane)
   call('ZREM', granted, job.id)
@@ -29,10 +30,11 @@ local function take_reservation(job, r, reserved_until_us)
   return RESERVED, late, reserved_at_us
 end
 
--- Decides whether a job with a record may take its permits now. If so, it removes the job from its
--- lane, and returns the time from which the permits exist, which may be slightly in the future.
--- Otherwise it returns the time at which the meters are ready, and the denial. An overdue job may
--- take permits that are free now. If there is no leader, so may the first job of a lane.
+-- Decides whether a job with a record takes its permits now. A job that does leaves its lane, and
+-- the result is the time from which its permits exist: now or slightly later. For other jobs, the
+-- results are the time from which the permits exist, and the reply of wait_in_lane. An overdue job
+-- takes its permits only if they are free now. While there is no leader, the first waiting job of a
+-- lane does the same.
 local function take_or_wait(job, r, granted, late)
   if granted ~= RESERVED then load_reserved(job.meters) end
   local bottleneck, at = find_bottleneck(job.meters)
@@ -44,7 +46,7 @@ local function take_or_wait(job, r, granted, late)
     remove_if_empty(job.lane)
     return at
   end
-  if granted == RESERVED then -- a meter is not ready after all, for example because it was blocked
+  if granted == RESERVED then -- the reserved permits cannot be taken, for example because the key was blocked
     notify_freed(job.lane)
     load_reserved(job.meters)
   end

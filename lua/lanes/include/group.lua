@@ -1,7 +1,7 @@
 -- @include expiry
 
--- Reads a group of jobs from the arguments: see acquire.lua. The same table is used for each job of
--- the group: see next_job.
+-- Reads the group of jobs that begins at ARGV[i]: see acquire.lua. The returned table is used for
+-- all jobs of the group, one after the other: see next_job.
 local function read_group(i)
   local job_count, queue, head_start, max_wait_us, grant_us, max_advance_us, queued_at_us, waiting_since_us, fairness_line, need_count =
     unpack(ARGV, i, i + 9)
@@ -16,13 +16,13 @@ local function read_group(i)
     max_advance_us = tonumber(max_advance_us), queued_at_us = tonumber(queued_at_us), waiting_since_us = tonumber(waiting_since_us),
     first_need = first_need, first_job = first_job, last_job = first_job + 2 * job_count - 1,
     ids = ids, costs = table.concat(costs, ','), lane = lane, waiting = hg('lane', lane), meters = false,
-    -- The following fields are set for each job. max_wait_us counts from since_us.
+    -- The following fields are set for each job. max_wait_us counts from the wait's start, since_us.
     number = 0, arg = 0, id = false, name = false, useful_us = false, max_wait_us = false, since_us = false, before = false, mark = false, ticket = nil,
     cached_at_us = false, cached_wait = false, cache_line = false, refusal = false, same_rule = false, reserved_until_us = false, reservations = false,
   }
 end
 
--- Returns all groups of a call, and the names of their jobs.
+-- Returns the groups of a call, which begin at ARGV[i], and the names of all their jobs in order.
 local function read_groups(i)
   local groups, names = {}, {}
   while i <= #ARGV do
@@ -33,18 +33,18 @@ local function read_groups(i)
   return groups, names
 end
 
--- Fills a group's table with its next job. arg is the index of the job's ID in ARGV, and number the
--- job's number in the call.
+-- Fills a group's table with its next job. `arg` is the index of the job's ID in ARGV. `number` is
+-- the job's number in the call, from 1.
 local function next_job(group, arg, name, number)
   group.number, group.arg, group.id, group.name, group.useful_us = number, arg, ARGV[arg], name, tonumber(ARGV[arg + 1])
   group.since_us, group.max_wait_us = now_us, group.rule_max_wait_us
   group.before, group.mark, group.ticket, group.cache_line = false, false, nil, false
 end
 
--- Sets the start of the wait of a job with an earlier attempt, and its longest wait from that
--- start. The rule's longest wait counts from the first denial after an attempt that failed; or from
--- waiting_since_us if the attempt was allowed and did not begin. The wait of a job that
--- expire_waits.lua has returned is over.
+-- Sets since_us and max_wait_us of a job with an earlier attempt. since_us is the start in the
+-- record, or the time at which the earlier attempt was queued. A recorded deadline is kept. Without
+-- one, the rule's longest wait counts from waiting_since_us if that is set, else from now. If
+-- expire_waits.lua has returned the job, its wait is over and max_wait_us is 0.
 local function restore_wait(job, record)
   local since_us, expiry = string.match(record or '', '^%-?%d+\n(%d+)\n%d+\n(%d)')
   job.since_us = tonumber(since_us) or math.min(job.queued_at_us, now_us)

@@ -1,12 +1,14 @@
 -- @include lane
 -- @include expiry
 
--- A job is identified by its queue and ID. A lane is the FIFO of a queue's jobs that need the same
--- meters. Its name has a line for the queue, a line for each meter, and for jobs with a fairness key
--- the line |<weight>|<key>. Granted jobs have left the waiting jobs of their lane.
+-- A job is identified by its queue and ID. A lane holds the waiting jobs of one queue that need the
+-- same meters and have the same fairness key, first in, first out. The lane's name has a line for
+-- the queue, a line for each meter, and the line |<weight>|<key> if there is a fairness key. A
+-- granted job is no longer among the waiting jobs of its lane.
 
--- Parses a record: one field a line, in the order of the pattern below. The spaces after the expiry
--- are padding: see LONG in waiting.lua. Returns nil if the record is malformed.
+-- Parses a job's record. The pattern below shows its fields, which are separated by newlines; only
+-- spaces separate the expiry and the denials. More than one space is padding: see LONG in
+-- waiting.lua. Returns nil if the record is malformed.
 local function parse_job(record)
   local ticket, since_us, grant_us, expiry, denials, costs, lane =
     string.match(record, '^(%-?%d+)\n(%d+)\n(%d+)\n([0-6]) *(%d*)\n([%d,]+)\n([^\n]*\n.+)$')
@@ -26,7 +28,8 @@ local function read_job(queue, id)
   return record and parse_job(record)
 end
 
--- Deletes the record and the wait deadline of a job, by its name.
+-- Deletes the record and the wait deadline of a job. `job` is the job's name: "<queue>\n<ID>".
+-- `expiry` is the expiry field of the record.
 local function forget_record(job, expiry)
   call('HDEL', hg('jobs'), job)
   if expiry ~= NO_DEADLINE then call('ZREM', hg('deadlines'), job) end

@@ -1,7 +1,8 @@
 -- @include waiting
 
--- Appends jobs to the end of the lane in which `job` waits, and returns a reply for each. The jobs
--- have the queue, needs and deadlines of `job`. The result is as if each job had joined by itself.
+-- Appends new jobs to the end of the lane in which `job` waits, and returns a reply for each. The
+-- new jobs have the queue, needs and wait deadline of `job`. The result is the same as if each of
+-- them had joined the lane by itself.
 local function join_all(job, ids)
   local n, deadline, replies = #ids, wait_deadline(job.since_us, job.max_wait_us, job.useful_us), {}
   local last_ticket, record = next_ticket(job.lane, n), without_ticket(job, deadline, '1')

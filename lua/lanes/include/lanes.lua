@@ -10,14 +10,15 @@ local function count_all(counters, r, sign)
   for i = 1, #r.ids do count(counters, r.ids[i], sign * r.cost[i]) end
 end
 
--- Publishes that permits of a lane's meters are free again.
+-- Publishes for each of a lane's meters that permits may be free again.
 local function notify_freed(lane)
   local _, ids = parse_lane(lane)
   for i = 1, #ids do publish_change('meter', ids[i]) end
 end
 
--- Removes a waiting job from its lane. Returns its rank there, or nil. If the rank is 0, the next
--- job may be ready earlier, so the caller must call notify_freed.
+-- Removes a waiting job from its lane. Returns the job's rank in the lane, from 0, or nil if the
+-- job did not wait there. After rank 0, the caller must call notify_freed, because the lane's new
+-- first job may get its permits earlier.
 local function leave_lane(id, r)
   local rank = call('ZRANK', hg('lane', r.lane), id)
   if not rank then return end
@@ -26,7 +27,7 @@ local function leave_lane(id, r)
   return rank
 end
 
--- Removes a waiting or granted job and its record.
+-- Removes a waiting or granted job, its reserved permits and its record. Also removes an empty lane.
 local function forget_job(queue, id, r)
   local granted = call('ZSCORE', hg('granted', r.lane), id)
   if granted then

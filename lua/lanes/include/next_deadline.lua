@@ -1,7 +1,8 @@
 -- @include scope
 
--- Returns the earliest wait deadline, or nil. No script writes negative or infinite scores. A
--- negative one counts as a deadline that has passed, an infinite one as the latest possible time.
+-- Returns the earliest wait deadline, Unix microseconds, or nil if there is none. Only corrupt data
+-- have negative or infinite scores. A negative score counts as a deadline that has passed, and an
+-- infinite score as the latest possible time.
 local function next_deadline()
   local ends = call('ZRANGE', hg('deadlines'), 0, 0, 'WITHSCORES')[2]
   if not ends then return nil end

@@ -1,10 +1,10 @@
 -- @include scope
 
--- Consecutive tickets differ by STEP, so that a job with a changed rule fits between two others.
+-- Tickets of consecutive new jobs differ by STEP, so that an earlier job fits between two of them.
 local STEP = 65536
 
--- Returns the next ticket of a lane, or the last of the next n tickets. If the stored ticket is no
--- number, the tickets continue after that of the last waiting job.
+-- Takes the next n tickets of a lane (one if n is nil), and returns the last of them. If the stored
+-- ticket is no number, the tickets continue after the ticket of the last waiting job.
 local function next_ticket(lane, n)
   local ahead = (n or 1) * STEP
   local is, ticket = pcall(call, 'HINCRBY', hg('tickets'), lane, int(ahead))

@@ -1,12 +1,13 @@
 -- @include adapt
 -- @include blocked
 
--- Duration of a block if the upstream gives no Retry-After: FIRST_US, doubled with each consecutive
--- rate limit up to LONGEST_US. Half of it is random.
+-- If the upstream gives no Retry-After, a block lasts FIRST_US, doubled with each consecutive rate
+-- limit up to LONGEST_US. The actual duration is random between half of this time and all of it.
 local FIRST_US, LONGEST_US = 1000000, 300000000
 
--- Records that the upstream rate limited a call which was allowed at at_us, and blocks its meter.
--- If the call was allowed before the last rate limit, it does not count as another one.
+-- Records that the upstream rate limited a call which was allowed at at_us, and blocks the call's
+-- meter for for_us, or for a computed time if for_us is -1. A call that was allowed before the
+-- meter's last rate limit does not count as another rate limit, and needs no computed block.
 local function record_rate_limit(name, key, at_us, for_us, random)
   drop_ended(name)
   local r = read_record(name, key)

@@ -4,9 +4,9 @@
 -- @include wait_deadline
 -- @include notify_arrival
 
--- Returns the time until which permits are reserved for a job: 0 or -1 if the reservation has
--- expired, nil if the job is not granted. It reads the times of the whole group at once, unless
--- only_this is true.
+-- Returns the time until which permits are reserved for a job, Unix microseconds. It is 0 or -1 if
+-- the reservation was released, and nil if the job is not granted. If only_this is false, the times
+-- of all jobs of the group are read at once, and later calls return these times.
 local function reserved_until(job, only_this)
   if only_this or not job.reservations then
     local ids = {}
@@ -18,12 +18,13 @@ local function reserved_until(job, only_this)
   return job.reservations[job.id]
 end
 
--- Lanes of the granted jobs that take their reserved permits: see write_redeemed.
+-- The granted jobs that take their reserved permits in this call, by lane: see write_redeemed.
 local redeemed = {}
 
--- Lets a granted job take its reserved permits if it may take them by now. Returns the start of its
--- wait, the number of its denials, the time at which its permits were reserved, and the time from
--- which they exist; or nothing.
+-- Lets a granted job take its reserved permits if may_take_at allows it and the job's wait deadline
+-- is later. Returns the start of the job's wait, the number of its denials, the time from which its
+-- permits were reserved, and the time from which they exist. Returns nothing if the job cannot take
+-- its permits.
 local function redeem(job, record)
   local since_us, grant_us, expiry, denials = string.match(record, '^%-?%d+\n(%d+)\n(%d+)\n(%d) *(%d*)')
   local _, at = find_bottleneck(job.meters)
@@ -50,8 +51,8 @@ local function write_redeemed()
     for id, permits in pairs(lane.permits) do count(hg('meters'), id, -permits) end
     call('HDEL', hg('jobs'), unpack(lane.names))
     if lane.expiring[1] then call('ZREM', hg('deadlines'), unpack(lane.expiring)) end
-    -- One command replaces three: the set of full lanes counts as 3 if it exists, and the lane's
-    -- waiting and granted jobs as 1 each.
+    -- EXISTS counts a repeated key each time. So the set of full lanes adds 3 to the result if it
+    -- exists, and the lane's waiting jobs and granted jobs add 1 each.
     local existing = call('EXISTS', lane.waiting, granted, full, full, full)
     if existing >= 3 then notify_arrival(name) end
     if existing % 3 == 0 then remove_if_empty(name) end

@@ -1,7 +1,7 @@
 -- @include mark
 
--- Assigns a number to a lane, marks one of its meters as contended until the leader has read the
--- lane, and notifies the leader.
+-- Assigns a number to a lane, marks the given meter of the lane as contended, and notifies the
+-- leader. The leader marks the lane's other meters when it has read the lane.
 local function register_lane(lane, meter)
   local number = int(call('INCR', hg('seq')))
   call('ZADD', hg('lanes'), number, lane)

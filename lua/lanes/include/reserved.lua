@@ -1,7 +1,8 @@
 -- @include count
 
--- Reads the number of permits of each meter that are reserved for granted jobs, and the number of
--- its lanes, if known. It reads them again only after this call has changed a reserved counter.
+-- Reads for each meter the number of permits that are reserved for granted jobs, and the number of
+-- lanes that share the meter (nil if unknown). A meter is read again only after this call has
+-- changed the reserved permits of any meter.
 local function load_reserved(meters)
   for i = 1, #meters do
     local m = meters[i]

@@ -3,8 +3,9 @@
 -- @include count
 -- @include cached_meters
 
--- The lanes of this call: the number of turns, the first waiting jobs, and how many of these were
--- removed. The changes are written at the end, by store.
+-- The lanes of this call, as a list and by name. A lane's table holds the number of its turns, the
+-- waiting jobs that were read, and how many of these jobs the turns have removed. The function
+-- store writes the changes at the end of the call.
 local lanes, by_name = {}, {}
 local removed_demand = {} -- meter -> demand of the jobs that were removed
 local granted_turns = 0 -- turns in which a job was granted
@@ -21,9 +22,9 @@ local function lane_of(name)
   return lane
 end
 
--- Parses the fields of a record that a turn needs. If the previous job's record has the same
--- fields, it returns the same table. Returns false if the record is malformed or belongs to another
--- lane.
+-- Parses those fields of a record that a turn needs. Returns a table of the fields, and the start
+-- of the job's wait. Consecutive jobs with equal fields share one table. Returns false if the
+-- record is malformed or names another lane.
 local function parse_turn_fields(lane, record)
   local since, grant, expiry, costs, name = string.match(record, '^%-?%d+\n(%d+)\n(%d+)\n(%d) *%d*\n([%d,]+)\n(.*)$')
   if name ~= lane.name then return false end
@@ -36,7 +37,8 @@ local function parse_turn_fields(lane, record)
   return r, since
 end
 
--- Reads as many more jobs of a lane as its turns may need, and reports whether there are any.
+-- Reads the waiting jobs of a lane that follow those already read: one more than the lane has turns
+-- in this call. Reports whether any job was read.
 local function read_more(lane)
   local read = #lane.jobs
   local more, names = call('ZRANGE', hg('lane', lane.name), read, read + lane.turns), {}
@@ -49,13 +51,14 @@ local function read_more(lane)
   return #more > 0
 end
 
--- Removes the first waiting job of a lane. Its costs leave the demand at the end, in store.
+-- Removes the first waiting job of a lane. The function store subtracts the job's costs from the
+-- demand. `r` is false or nil if the job has no readable record.
 local function remove_first(lane, r)
   lane.removed = lane.removed + 1
   for i = 1, r and #lane.ids or 0 do removed_demand[lane.ids[i]] = (removed_demand[lane.ids[i]] or 0) + r.cost[i] end
 end
 
--- Reports whether a job's wait deadline has passed. Such a job gets no turn.
+-- Reports whether a job's wait deadline has passed. A job whose deadline has passed gets no turn.
 local function has_expired(lane, id, r)
   if r.expiry == NO_DEADLINE or lane.checked_id == id then return false end
   local ends = call('ZSCORE', hg('deadlines'), lane.queue .. '\n' .. id)
@@ -64,8 +67,8 @@ local function has_expired(lane, id, r)
   return false
 end
 
--- Returns the first waiting job of a lane, the fields of its record, and the start of its wait. It
--- removes jobs without a record, and those that have expired.
+-- Returns the ID of a lane's first waiting job, the fields of its record, and the start of its
+-- wait; nothing if no job waits. Removes unreadable and expired jobs that are ahead of that job.
 local function first_waiting(lane)
   while lane.removed < #lane.jobs or read_more(lane) do
     local id, r = lane.jobs[lane.removed + 1], lane.records[lane.removed + 1]
@@ -74,14 +77,16 @@ local function first_waiting(lane)
   end
 end
 
--- Returns the number of granted jobs of a lane that were promoted and have not acquired permits.
--- Granted jobs whose permits do not exist yet, and those of expire_active.lua, do not count.
+-- Returns the number of granted jobs of a lane that were promoted and have not acquired permits. A
+-- granted job whose permits do not exist yet does not count, nor a job whose grant
+-- expire_active.lua has ended.
 local function promoted_count(lane, grant_us)
   lane.promoted_before = lane.promoted_before or call('ZCOUNT', hg('granted', lane.name), 0, int(now_us + grant_us))
   return lane.promoted_before + lane.promoted_now
 end
 
--- Grants the first waiting job of a lane: permits are reserved from `at` until until_us.
+-- Grants the first waiting job of a lane. Its permits are reserved from `at` to until_us. If
+-- until_us is 0, no permits are reserved.
 local function grant_first(lane, id, r, at, until_us)
   remove_first(lane, r)
   lane.granted = lane.granted + 1
@@ -89,10 +94,10 @@ local function grant_first(lane, id, r, at, until_us)
   lane.grants[#lane.grants + 1] = int(until_us)
   lane.grants[#lane.grants + 1] = id
   granted_turns = granted_turns + 1
-  lane.turn_us = now_us + granted_turns -- in the order of the turns
+  lane.turn_us = now_us + granted_turns -- one microsecond apart, so that the times keep the order of the turns
 end
 
--- Writes what the turns have changed.
+-- Writes the changes of all turns of this call to Redis.
 local function store()
   local turned = {}
   for i = 1, #lanes do

@@ -6,7 +6,7 @@
 -- @include next_ticket
 -- @include cached_replies
 
--- Returns the first of the given meters that is contended, or nil.
+-- Returns the ID of the first of the given meters that is contended, or nil if none is.
 local function first_contended(ids)
   local marks = call('HMGET', hg('contended'), unpack(ids))
   for i = 1, #marks do
@@ -14,8 +14,8 @@ local function first_contended(ids)
   end
 end
 
--- Adds a job to its lane, and its costs to the demand of its meters; m.before is the demand without
--- them. Registers the lane if the job is its first.
+-- Adds a job to its lane, and its costs to the demand of its meters. Sets m.before to the demand
+-- without the job's cost. If the lane had no waiting job, registers the lane and marks `meter`.
 local function join_lane(job, ticket, meter)
   local before = job.before or call('ZCARD', job.waiting)
   call('ZADD', job.waiting, ticket, job.id)
@@ -28,8 +28,8 @@ local function join_lane(job, ticket, meter)
   register_lane(job.lane, meter)
 end
 
--- Returns the average cost of a lane's other jobs for each meter. If other lanes share the meter,
--- the average is unknown, and the job's own cost is returned instead.
+-- Returns for each meter the average cost of the lane's other waiting jobs. If other lanes share a
+-- meter, this average is unknown, and the job's own cost is used for the meter.
 local function average_costs(job, ahead)
   local others = ahead == job.before and ahead or call('ZCARD', job.waiting) - 1
   local average = {}
@@ -40,13 +40,13 @@ local function average_costs(job, ahead)
   return average
 end
 
--- Returns the denial of a waiting job that has `ahead` jobs of its lane ahead of it. The job is put
--- back for a little longer than its expected wait, because a call that is too early would be denied
--- again. If the expected wait is unknown, the job is put back for as long as it has waited, at
--- least a minute and at most an hour.
+-- Returns the denial of a waiting job that has `ahead` jobs of its lane ahead of it. The caller
+-- puts the job back for a little longer than the expected wait, because a call that is too early
+-- would be denied again. If the expected wait is unknown, the job is put back for as long as it has
+-- waited so far, but at least a minute and at most an hour.
 local function denial(job, ahead, is_new)
   local deciding, expected, known = estimate_start(job.meters, ahead, ahead > 0 and average_costs(job, ahead), is_new, job.mark)
-  if ahead > 0 and expected <= now_us then -- jobs are ahead of it, and the first of them needs more permits than the estimate assumes
+  if ahead > 0 and expected <= now_us then -- the lane's first job needs more permits than the estimate assumes
     -- @include jobs
     local head = read_job(job.queue, call('ZRANGE', job.waiting, 0, 0)[1])
     for i = 1, head and head.lane == job.lane and #job.meters or 0 do
@@ -66,20 +66,20 @@ local function denial(job, ahead, is_new)
 end
 
 -- Redis stores a hash of up to 512 fields as a list while no value is longer than 64 bytes, and a
--- lookup reads half of the list on average. Longer records avoid that.
+-- lookup reads half of the list on average. Records are padded to LONG bytes to avoid the list.
 local LONG = 65
 
--- Returns a waiting job's record without its ticket.
+-- Returns a waiting job's record without the ticket, which is the first line of the record.
 local function without_ticket(job, deadline, denials)
   local expiry = '\n' .. int(job.since_us) .. '\n' .. job.grant_text .. '\n' .. (deadline < math.huge and HAS_DEADLINE or NO_DEADLINE) .. ' '
   local rest = denials .. '\n' .. job.costs .. '\n' .. job.lane
   return expiry .. string.rep(' ', LONG - #expiry - #rest) .. rest
 end
 
--- Records that a job is denied and waits in its lane, and returns the reply. r is the job's record,
--- if it has one. is_new says whether the job must still join the lane. The job expires only when
--- its deadline has passed, whatever the expected wait is, because other jobs may leave or give
--- permits back.
+-- Records that a job is denied and waits in its lane, and returns the denial. `r` is the job's
+-- record, or nil. `is_new` says whether the job must still join the lane. If the wait deadline has
+-- passed, nothing is recorded and the reply is EXPIRED. An expected wait beyond the deadline is no
+-- reason to refuse the job, because other jobs may leave or give permits back.
 local function wait_in_lane(job, r, is_new, bottleneck)
   local deadline = wait_deadline(job.since_us, job.max_wait_us, job.useful_us)
   if deadline <= now_us then return reply(EXPIRED, bottleneck or (find_bottleneck(job.meters)), now_us) end
@@ -101,8 +101,8 @@ local function wait_in_lane(job, r, is_new, bottleneck)
   return result
 end
 
--- Returns the denial of a job that this call does not put into a lane: the wait that the first
--- attempt began is over, or another call has begun a wait.
+-- Returns the denial of a job that this call does not put into a lane. The reason is that the wait
+-- which the first attempt began is over, or that another call has begun a wait of the job.
 local function denial_without_wait(meters)
   local result = reply(DENIED, find_bottleneck(meters))
   result[TIME], result[FLAG] = result[READY_AT] - now_us, 1

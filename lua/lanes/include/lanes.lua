@@ -27,7 +27,7 @@ local function leave_lane(id, r)
   return rank
 end
 
--- Removes a waiting or granted job, its reserved permits and its record. Also removes an empty lane.
+-- Removes a waiting or granted job, its reserved permits and its record. Removes the lane if empty.
 local function forget_job(queue, id, r)
   local granted = call('ZSCORE', hg('granted', r.lane), id)
   if granted then

@@ -21,7 +21,7 @@ type Action struct {
 	Done   string   // past participle, for the changelog
 	States []string // the action applies to jobs in these states
 	apply  func(i *asynq.Inspector, queue, id string) error
-	ends   bool              // the jobs never run again, so the limiter deletes its records of them
+	ends   bool              // after the action the jobs never run, so the limiter deletes its records of them
 	hints  map[string]string // by state: why the action does not apply, and what to do instead
 }
 
@@ -88,7 +88,8 @@ var (
 	}
 )
 
-// Find returns up to most jobs that match the filter and to which the action applies.
+// Find returns the jobs that match the filter and to which the action applies, at most the number
+// most.
 func (q *Queues) Find(ctx context.Context, a *Action, f Filter, most int) (jobs []throttle.JobID, err error) {
 	if len(f.States) == 0 {
 		f.States = a.States
@@ -197,10 +198,10 @@ func (q *Queues) applyTo(ctx context.Context, a *Action, f Filter, id throttle.J
 	return false, fmt.Errorf("job %s: %w", id.ID, failed)
 }
 
-// LimitChangeImpact describes the waiting jobs that could never run after a limit is changed from old
-// to next; old is zero if there is no such limit yet. The text is empty if there are no such jobs, or
-// if SetLimit would reject the change. The number of jobs is an upper bound: it includes jobs of all
-// apps, and jobs of keys that have their own capacity.
+// LimitChangeImpact describes the waiting jobs that could never run after a limit is changed from
+// old to next; old is zero if there is no such limit yet. The text is empty if there are no such
+// jobs, or if SetLimit would reject the change. The number of jobs is an upper bound: it includes
+// jobs of all apps, and jobs of keys that have their own capacity.
 func (q *Queues) LimitChangeImpact(ctx context.Context, old, next throttle.Limit) (string, error) {
 	parts := map[shard.Shard]throttle.Limit{}
 	for _, part := range q.Sharded.Places(next.Name, nil) {

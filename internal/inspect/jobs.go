@@ -21,8 +21,8 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// States of jobs that asynq does not have. To asynq, a waiting job is in retry, and a granted job is
-// in retry or pending.
+// States of jobs that asynq does not have. To asynq, a waiting job is in retry, and a granted job
+// is in retry or pending.
 const (
 	Waiting = "waiting"
 	Granted = "granted"
@@ -79,8 +79,8 @@ func (q *Queues) Job(ctx context.Context, id throttle.JobID) (Job, error) {
 	return jobs[0], nil
 }
 
-// withStates adds the limiter's states, positions and Since to jobs of one queue and one asynq state,
-// in one or two round trips.
+// withStates adds the limiter's states, positions and Since to jobs of one queue and one asynq
+// state, in one or two round trips.
 func (q *Queues) withStates(ctx context.Context, infos []*asynq.TaskInfo) ([]Job, error) {
 	if len(infos) == 0 {
 		return nil, nil
@@ -172,15 +172,15 @@ type Filter struct {
 	Queue      string
 	Type       string
 	Limit, Key string // of waiting and granted jobs
-	Payload    string // a part of it
-	Error      string // a part of it
-	// OlderThan is the minimum time that a job has been in its state. If it is not 0, jobs with an
-	// unknown time do not match.
+	Payload    string // a part of the payload
+	Error      string // a part of the error text
+	// OlderThan selects jobs that have been in their state for longer. If it is not 0, jobs whose
+	// Since is unknown do not match. Zero selects jobs of any age.
 	OlderThan time.Duration
 }
 
-// Validate returns a *throttle.FieldError for the first invalid field, or an error if the limit does
-// not exist.
+// Validate returns a *throttle.FieldError for the first invalid field, or an error if the limit
+// does not exist.
 func (f Filter) Validate(ctx context.Context, q *Queues) error {
 	for _, state := range f.States {
 		switch {
@@ -280,9 +280,9 @@ func ParseCursor(text string) Cursor {
 	return Cursor{queue: parts[2], set: parts[1], page: page}
 }
 
-// List returns the jobs of a filter, queue by queue and set by set: archived and completed jobs from
-// the newest on, others from the next to run. It may miss jobs that move meanwhile, or return them
-// twice. It stops after the first error.
+// List returns the jobs of a filter, queue by queue and set by set: archived and completed jobs
+// from the newest on, others from the next to run. It may miss jobs that move meanwhile, or return
+// them twice. It stops after the first error.
 func (q *Queues) List(ctx context.Context, f Filter) iter.Seq2[Job, error] {
 	return func(yield func(Job, error) bool) {
 		for p, err := range q.pages(ctx, f, Cursor{}, pageSize) {
@@ -318,8 +318,8 @@ func (q *Queues) ListPage(ctx context.Context, f Filter, from Cursor, size, maxR
 // page is a page of one set of one queue.
 type page struct {
 	cursor Cursor
-	read   int   // jobs on the page
-	jobs   []Job // those of them that match
+	read   int   // number of jobs on the page
+	jobs   []Job // the jobs of the page that match the filter
 }
 
 // pages reads the pages that can have jobs of a filter, from a cursor on.

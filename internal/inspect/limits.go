@@ -29,7 +29,8 @@ type Limit struct {
 	Meters []waitdb.Meter
 	// Permits, Allowed and Denied are rates per second over the last ten seconds, of all keys.
 	Permits, Allowed, Denied float64
-	// NextIn is the time until the next permit of any of Meters. It is an estimate unless NextKnown.
+	// NextIn is the time until the next permit of any of Meters. If NextKnown is false, NextIn is
+	// only an estimate.
 	NextIn    time.Duration
 	NextKnown bool
 	ETA       forecast.Estimate // of the last waiting or pending job that needs the limit
@@ -47,7 +48,7 @@ type State string
 // The states of a limit.
 const (
 	Paused          State = "paused"
-	Blocked         State = "blocked"           // all of it
+	Blocked         State = "blocked"           // blocked, and the limit has no keys
 	Exhausted       State = "exhausted"         // no permit for more than a minute
 	WillBeExhausted State = "will be exhausted" // before all waiting jobs have run
 	Saturated       State = "saturated"         // jobs wait for 3 s or more, and take each permit as it comes
@@ -56,7 +57,7 @@ const (
 	Idle            State = "idle"
 )
 
-// complete derives the rest of a limit from what was read of it.
+// complete sets those fields of a limit that follow from the fields that were read from Redis.
 func (l *Limit) complete(now time.Time, keyOf func(limit string) (expr string, known bool)) {
 	l.HasShortWait = l.Waiting > 0 && (l.Since.IsZero() || now.Sub(l.Since) < shortWait)
 	l.Blocks = slices.DeleteFunc(l.Blocks, func(b throttle.Blocked) bool { return !b.Until.After(now) })
@@ -136,8 +137,8 @@ const (
 	shortWait = 3 * time.Second
 )
 
-// MeterNeeds returns the meters that are read of a limit: the meter of the empty key, and those of the
-// first MaxKeys keys.
+// MeterNeeds returns the meters that are read of a limit: the meter of the empty key, and those of
+// the first MaxKeys keys.
 func MeterNeeds(limit string, keys []string) []throttle.Need {
 	needs := []throttle.Need{{Limit: limit}}
 	for _, key := range keys[:min(MaxKeys, len(keys))] {

@@ -26,7 +26,7 @@ type Queues struct {
 	DB        asynqdb.DB // reads the data that the Inspector does not return
 	Limiter   *waitdb.DB
 
-	Rules   Rules        // of pending jobs; without them Forecast uses the last backlog sample
+	Rules   Rules        // of pending jobs; if RuleFor is nil, Forecast uses the last backlog sample
 	Sharded shard.Queues // the queues with shards
 	// KeyOf returns the expression of a limit's key, or the empty text if the limit has no keys. It
 	// may be nil.
@@ -75,8 +75,8 @@ func (q *Queues) Forecast(ctx context.Context, opts forecast.Options) (*forecast
 	return stats.Forecast(ctx, q.Limiter, q.rdb, pending, opts)
 }
 
-// Names returns the names of all asynq queues, or only of the given queue and its shards. It fails if
-// the given queue does not exist.
+// Names returns the names of all asynq queues, or only of the given queue and its shards. It fails
+// if the given queue does not exist.
 func (q *Queues) Names(ctx context.Context, queue string) ([]string, error) {
 	if queue == "" {
 		names, err := q.DB.Queues(ctx)
@@ -107,8 +107,8 @@ func (q *Queues) ReadQueue(ctx context.Context, queue string) (QueueStatus, erro
 	return queues[0], nil
 }
 
-// SetPaused pauses a queue, so that workers take no jobs from it, or ends the pause. It fails if the
-// queue is in that state already.
+// SetPaused pauses a queue, so that workers take no jobs from it, or ends the pause. It fails if
+// the queue is in that state already.
 func (q *Queues) SetPaused(ctx context.Context, queue string, paused bool) error {
 	names, err := q.Names(ctx, queue)
 	if err != nil {

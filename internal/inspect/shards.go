@@ -30,8 +30,8 @@ func (q *Queues) In(part shard.Shard) *Queues {
 	return &in
 }
 
-// Scopes returns the queues and the limiter of each scope: of all queues without shards, and of each
-// shard.
+// Scopes returns the queues and the limiter of each scope: of all queues without shards, and of
+// each shard.
 func (q *Queues) Scopes() []*Queues {
 	all := []*Queues{q.In(shard.Shard{})}
 	for _, name := range slices.Sorted(maps.Keys(q.Sharded)) {
@@ -51,8 +51,8 @@ func (q *Queues) places(limit string, key *string) (all []*Queues) {
 	return all
 }
 
-// EachPlace calls do with each limiter that counts a key of a limit, until the first error. A nil key
-// stands for all keys.
+// EachPlace calls do with each limiter that counts a key of a limit, until the first error. A nil
+// key stands for all keys.
 func (q *Queues) EachPlace(limit string, key *string, do func(l *waitdb.DB, part shard.Shard) error) error {
 	for _, in := range q.places(limit, key) {
 		if err := do(in.Limiter, *in.part); err != nil {
@@ -92,8 +92,8 @@ func (q *Queues) Definition(ctx context.Context, name string) (Definition, error
 	return Definition{}, cmp.Or(err, fmt.Errorf("%w: %s", throttle.ErrNoLimit, name))
 }
 
-// Definitions reads all limits, by name. The parts of a divided limit count together, unless byShard
-// is set.
+// Definitions reads all limits, by name. The parts of a divided limit count together, unless
+// byShard is set.
 func (q *Queues) Definitions(ctx context.Context, byShard bool) ([]Definition, error) {
 	scopes := q.Scopes()
 	read, err := readAll(ctx, scopes, func(ctx context.Context, in *Queues) (own []Definition, err error) {
@@ -143,7 +143,7 @@ func (q *Queues) joinDefinitions(parts []Definition) (sum Definition) {
 	return sum
 }
 
-// joinBlocks adds the blocks of another shard. The later end of a key's blocks counts.
+// joinBlocks adds the blocks of another shard. If a key is blocked in both, the later end counts.
 func joinBlocks(blocks, some []throttle.Blocked) []throttle.Blocked {
 	for _, b := range some {
 		if i := slices.IndexFunc(blocks, func(other throttle.Blocked) bool { return other.Key == b.Key }); i < 0 {
@@ -228,7 +228,8 @@ func (q *Queues) SetLimit(ctx context.Context, limit throttle.Limit) error {
 	})
 }
 
-// SetKey sets the override of a key. If the limit is divided, each shard gets its part of the override.
+// SetKey sets the override of a key. If the limit is divided, each shard gets its part of the
+// override.
 func (q *Queues) SetKey(ctx context.Context, limit, key string, o throttle.Override) error {
 	_, divided := q.Sharded.Home(limit)
 	return q.EachPlace(limit, &key, func(l *waitdb.DB, part shard.Shard) error {
@@ -246,8 +247,8 @@ func (q *Queues) SetKey(ctx context.Context, limit, key string, o throttle.Overr
 	})
 }
 
-// CountWaiting counts the jobs that wait for a limit and need at least cost permits at once. The cost
-// can differ between shards.
+// CountWaiting counts the jobs that wait for a limit and need at least cost permits at once. The
+// cost can differ between shards.
 func (q *Queues) CountWaiting(ctx context.Context, limit string, cost func(shard.Shard) int) (jobs int, err error) {
 	counts, err := readAll(ctx, q.places(limit, nil), func(ctx context.Context, in *Queues) (int, error) {
 		return in.Limiter.CountWaiting(ctx, limit, cost(*in.part))

@@ -30,14 +30,14 @@ type Status struct {
 	Pending       int                        `json:"-"`
 	WithoutRule   int                        `json:"pending_not_counted,omitempty"`
 	ETA           forecast.Estimate          `json:"-"` // of the last waiting or pending job
-	HasDispatcher bool                       `json:"-"` // each scope with waiting jobs has one
+	HasDispatcher bool                       `json:"-"` // each scope with waiting jobs has a dispatcher
 	Demand        map[string][]waitdb.Demand `json:"-"` // by limit, the key with the highest demand first
 	Forecasts     []*forecast.Forecast       `json:"-"` // of all scopes
 	keyETAs       map[throttle.Need]forecast.Estimate
 }
 
-// QueueStatus is the state of an asynq queue, or the sum over the shards of a queue. Granted jobs count
-// as Waiting, and not as asynq's retry.
+// QueueStatus is the state of an asynq queue, or the sum over the shards of a queue. Granted jobs
+// count as Waiting, and not as asynq's retry.
 type QueueStatus struct {
 	Queue          string  `json:"queue"`
 	Paused         bool    `json:"paused"`
@@ -48,8 +48,8 @@ type QueueStatus struct {
 	Retry          int     `json:"retry"`
 	Completed      int     `json:"completed"`
 	Archived       int     `json:"archived"`
-	Done           int     `json:"done"`            // attempts that did not fail, since the queue was created
-	FailedAttempts int     `json:"failed_attempts"` // since then
+	Done           int     `json:"done"`            // number of attempts that did not fail, since the queue was created
+	FailedAttempts int     `json:"failed_attempts"` // since the queue was created
 	Rate           float64 `json:"done_a_second"`   // over the last ten seconds
 	// Latency is the age of the oldest pending job, Size the number of all jobs.
 	Latency time.Duration `json:"-"`
@@ -71,13 +71,14 @@ func (q QueueStatus) Count(states ...string) (jobs int) {
 
 // Position returns p with the estimate of the forecast of its lane's scope.
 func (s *Status) Position(p waitdb.Position) waitdb.Position {
-	for _, f := range s.Forecasts { // one of them has the lane
+	for _, f := range s.Forecasts { // only the forecast that has the lane changes p
 		p = f.Position(p)
 	}
 	return p
 }
 
-// KeyETA returns when the last job that waits for a key of a limit would run, or nil if none does.
+// KeyETA returns when the last job that waits for a key of a limit would run, or nil if no job
+// waits.
 func (s *Status) KeyETA(limit, key string) *forecast.Estimate {
 	if eta, waits := s.keyETAs[throttle.Need{Limit: limit, Key: key}]; waits {
 		return &eta
@@ -109,7 +110,8 @@ type limitReader struct {
 	scopes []*Queues
 }
 
-// Status reads the state of all scopes. The shards of a queue count together, unless byShard is set.
+// Status reads the state of all scopes. The shards of a queue count together, unless byShard is
+// set.
 func (q *Queues) Status(ctx context.Context, byShard bool) (*Status, error) {
 	now, err := q.rdb.Time(ctx).Result() // first, to fail early if Redis is down
 	if err != nil {
@@ -146,7 +148,8 @@ func (q *Queues) Status(ctx context.Context, byShard bool) (*Status, error) {
 	return r.Status, err
 }
 
-// inAll reads all scopes at the same time, and then joins what was read, in the order of the scopes.
+// inAll reads all scopes at the same time, and then joins what was read, in the order of the
+// scopes.
 func inAll(ctx context.Context, scopes []*Queues, read func(context.Context, *Queues) (join func(), err error)) error {
 	joins, err := readAll(ctx, scopes, read)
 	if err != nil {
@@ -233,7 +236,7 @@ func (r *statusReader) readScope(ctx context.Context, in *Queues) (join func(), 
 		for i, limit := range limits {
 			name := in.shown(limit.Name, r.byShard)
 			if r.limits[name] == nil {
-				r.limits[name] = &limitReader{Limit: Limit{ETA: forecast.Estimate{Known: true}}} // now, if no job needs it
+				r.limits[name] = &limitReader{Limit: Limit{ETA: forecast.Estimate{Known: true}}} // if no job needs the limit, ETA stays now
 			}
 			l := r.limits[name]
 			l.parts, l.scopes = append(l.parts, limit), append(l.scopes, in)
@@ -329,8 +332,8 @@ const rateWindow = 10 * time.Second
 // rate converts a count of readRecent to a rate per second.
 func rate(n int64) float64 { return float64(n) / rateWindow.Seconds() }
 
-// readQueues reads all queues, or only the given one, by name. waiting is the number of waiting jobs
-// by queue.
+// readQueues reads all queues, or only the given one, by name. waiting is the number of waiting
+// jobs by queue.
 func (q *Queues) readQueues(ctx context.Context, queue string, byShard bool, waiting map[string]int) ([]QueueStatus, error) {
 	names, err := q.Names(ctx, queue)
 	if err != nil {

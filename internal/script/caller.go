@@ -48,21 +48,24 @@ func (c *Callers) Next() *Caller {
 // Done returns a caller to the pool.
 func (c *Callers) Done(caller *Caller) { c.pool.Put(caller) }
 
-// When converts redisUS, Redis's time in the reply that has just been read, to this process's clock.
-// sent is that script's argument. The result is too late by at most the time that the fastest of
-// the recent replies took. If there is no earlier reply, the result is the time of sending.
+// When converts redisUS, Redis's time in the reply that has just been read, to this process's
+// clock. redisUS is in Unix microseconds, and sent is an argument of the script that got the reply.
+// The result is too late by at most the time that the fastest of the recent replies took. If there
+// is no earlier reply, the result is the time of sending.
 func (c *Callers) When(redisUS int64, sent *Sent) time.Time {
 	return c.clock.when(redisUS, sent.last, time.Now())
 }
 
-// Sent is an argument of a script that counts how often the script was sent and records when it was
-// last sent: go-redis encodes the arguments each time that it sends a command.
+// Sent is an argument of a script. It counts how often the script was sent, and has the time at
+// which it was last sent. This works because go-redis encodes the arguments each time that it sends
+// them.
 type Sent struct {
 	times int64
 	last  time.Time
 }
 
-// MarshalBinary implements encoding.BinaryMarshaler.
+// MarshalBinary implements encoding.BinaryMarshaler. It counts one more sending, and returns the
+// count.
 func (s *Sent) MarshalBinary() ([]byte, error) {
 	s.times, s.last = s.times+1, time.Now()
 	return strconv.AppendInt(nil, s.times, 10), nil

@@ -26,7 +26,7 @@ var known sync.Map
 // Run runs the script. go-redis sends the digest of the script, and sends the text only if Redis
 // does not have the script. If the script fails because a key has a wrong type, Run removes all
 // such keys of the scope and runs the script once more. Permits that the script took before it
-// failed are then taken twice. Run returns the errors of [Explain].
+// failed are then taken twice. Run returns its errors as [Explain] does.
 func (s *Script) Run(ctx context.Context, rdb redis.Scripter, keys []string, args ...any) *redis.Cmd {
 	keys = WholeSlot(rdb, keys)
 	cmd := s.Script.Run(ctx, rdb, keys, args...)
@@ -124,8 +124,8 @@ func explain(err error, user string, script *Script, key string) error {
 	return &explained{err, message + " (" + where + ")"}
 }
 
-// IsCorrupt reports whether err says that a command or a script met corrupt data. Commands that
-// read other keys may still succeed.
+// IsCorrupt reports whether err says that a command or a script has read corrupt data. Commands
+// that read other keys can still succeed.
 func IsCorrupt(err error) bool {
 	redisErr, ok := errors.AsType[redis.Error](err)
 	if !ok {
@@ -135,6 +135,7 @@ func IsCorrupt(err error) bool {
 	return isWrongType(redisErr) || strings.HasPrefix(text, "ERR ") && inScript.MatchString(text)
 }
 
+// isWrongType reports whether err says that a key has a wrong type. It is false for nil.
 func isWrongType(err error) bool { return err != nil && strings.Contains(err.Error(), "WRONGTYPE") }
 
 // missingRight returns the action that Redis refused and the permission for it, from the text of an

@@ -52,7 +52,7 @@ func WithActor(ctx context.Context, actor string) context.Context {
 	return context.WithValue(ctx, actorKey{}, actor)
 }
 
-// Actor returns the actor of a context, or "".
+// Actor returns the actor that WithActor put into the context, or "" if there is none.
 func Actor(ctx context.Context) string {
 	actor, _ := ctx.Value(actorKey{}).(string)
 	return actor
@@ -86,7 +86,7 @@ func typeOf(key string) (want string) {
 	return want
 }
 
-// repairing is held while a call scans for keys of wrong types.
+// repairing is locked while a call of removeWrongTypes runs, so that calls follow one another.
 var repairing sync.Mutex
 
 // removeWrongTypes removes the keys of a scope that have a wrong type, because every call that

@@ -45,7 +45,8 @@ func (s Shard) DivideOverride(kind throttle.Kind, o throttle.Override) (throttle
 
 // divide returns the shard's part of a rate and a capacity. A zero value stays zero. For windows it
 // divides the number of permits, because the length of the window must stay the same. For all other
-// kinds it multiplies the period, which is exact, and divides the capacity. It appends to errs.
+// kinds it multiplies the period, which is exact, and divides the capacity. If a value
+// is too small to be divided, divide appends an error to errs.
 func (s Shard) divide(errs *[]error, kind throttle.Kind, r throttle.Rate, capacity int) (throttle.Rate, int) {
 	part := func(field, value string, n int, minimum string) int {
 		if n > 0 && n < s.Count {

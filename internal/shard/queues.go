@@ -47,7 +47,7 @@ func NewQueues(list ...Queue) (Queues, error) {
 	return queues, nil
 }
 
-// Count returns the number of shards of a queue, 0 for a queue that is not sharded.
+// Count returns the number of shards of a queue. It is 0 for a queue that is not sharded.
 func (q Queues) Count(queue string) int { return q[queue].Count }
 
 // Names returns the names of a queue's shards, or the queue's own name if it is not sharded.

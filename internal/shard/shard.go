@@ -41,8 +41,8 @@ func All(queue string, count int) []Shard {
 // the same name, so a Redis Cluster keeps the keys of both in one slot.
 func (s Shard) Name() string { return s.Queue + "." + strconv.Itoa(s.Index) }
 
-// parse returns the shard with that name, and whether its queue has such a shard. count returns the
-// number of shards of a queue, or 0.
+// parse returns the shard with that name. ok reports whether the queue in the name has that shard.
+// The function count returns the number of shards of a queue, 0 if the queue is not sharded.
 func parse(name string, count func(queue string) int) (s Shard, ok bool) {
 	at := strings.LastIndexByte(name, '.')
 	if at < 0 {

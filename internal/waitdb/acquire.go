@@ -12,18 +12,19 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// Acquire takes a job's permits, or puts the job in its lane to wait for them. The outcome of a
-// waiting job is Denied, and its RetryAfter is about the time until it would run. When its turn
-// comes, the permits are reserved for the job and the dispatcher moves it to the head of its queue;
-// its worker must then call Acquire again to take them. A waiting job that calls again keeps its
-// place.
+// Acquire takes a job's permits, or puts the job in its lane to wait for them. If the job has to
+// wait, the outcome is Denied, and RetryAfter is about the time until the job would run. When its
+// turn comes, the permits are reserved for the job and the dispatcher moves it to the head of its
+// queue; its worker must then call Acquire again to take them. A waiting job that calls again keeps
+// its place.
 //
-// Permits of concurrency limits are leased under the decision's Holder; pass it to the limiter's
-// Extend and Free. No later call of the same job has the same Holder.
+// Permits of concurrency limits are leased under the decision's Holder. Pass the Holder to the
+// limiter's Extend and Free. Each call of Acquire for a job has a different Holder.
 //
 // If a reply gets lost, go-redis repeats the call. A repeat within a minute is not charged twice.
-// After an error that wraps [throttle.ErrUnavailable] call Acquire again: a job that has a place
-// keeps it. If the lost call has taken the permits, the new call takes them again.
+// After an error that wraps [throttle.ErrUnavailable] call Acquire again: a job that has a place in
+// a lane keeps its place. If the failed call has taken permits, the new call takes permits once
+// more.
 //
 // A job whose needs have changed joins another lane. It keeps the start of its wait.
 func (db *DB) Acquire(ctx context.Context, job Job, needs ...throttle.Need) (Decision, error) {
@@ -77,9 +78,9 @@ type acquireCall struct {
 // replyNow is the index of now_us in a reply of lua/lanes/acquire.lua.
 const replyNow = 2
 
-// acquire first tries the fast path, which only takes permits that are free now. Jobs that get none
-// there, and later jobs that share a meter with them, take the full script, which may put them into
-// their lanes.
+// acquire first tries TryFast, which can only take permits that are free now. TryFast denies a job
+// without enough free permits, and later jobs that share a meter with it. acquire sends the denied
+// jobs in the full script, which allows each job or puts it into its lane.
 func (db *DB) acquire(ctx context.Context, calls []*acquireCall) {
 	needs := make([][]throttle.Need, len(calls))
 	for i, a := range calls {

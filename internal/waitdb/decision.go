@@ -32,8 +32,8 @@ type Decision struct {
 	Late time.Duration
 }
 
-// Age returns the time since TakenAt; negative if the permits are not valid yet. It includes time
-// during which the machine slept.
+// Age returns the time since TakenAt, including time during which the machine slept. Age is
+// negative if the permits are not valid yet.
 func (d Decision) Age() time.Duration { return script.Elapsed(d.TakenAt, time.Now()) }
 
 // String returns what was decided, by which limit, and when a denied job is expected to run.
@@ -43,7 +43,7 @@ func (d Decision) String() string {
 	switch {
 	case isDenied && d.Unknown:
 		return denied + ": the time until it can run is unknown"
-	case isDenied && d.PutBack > 0: // it waits in a lane
+	case isDenied && d.PutBack > 0: // the job waits in a lane
 		return denied + ": expected to start in about " + duration.Text(d.RetryAfter)
 	}
 	return text

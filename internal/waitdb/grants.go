@@ -100,7 +100,8 @@ type LaneGrants struct {
 	Reserved, Overdue []string
 }
 
-// ExpireGrants releases the permits of granted jobs that have not taken them in time.
+// ExpireGrants releases the permits of granted jobs that have not taken them in time. It returns
+// the LaneGrants of each lane, in the order of lanes.
 func (db *DB) ExpireGrants(ctx context.Context, lanes []string) ([]LaneGrants, error) {
 	reply, err := db.run(ctx, expireGrantsScript, appendTexts(nil, lanes)...).Slice()
 	if err != nil {
@@ -134,9 +135,10 @@ func (db *DB) ExpireActive(ctx context.Context, jobs []fairqueue.GrantedJob) (ex
 	return db.run(ctx, expireActiveScript, args...).Int()
 }
 
-// ExpireWaits removes up to most jobs whose wait deadline has passed from their lanes, and returns
-// them for promotion. next is the time until the next deadline (math.MaxInt64 if there is none). A
-// job is returned again, after longer and longer pauses, until it calls Acquire.
+// ExpireWaits removes jobs whose wait deadline has passed from their lanes, at most the number
+// most. It returns these jobs, and the caller promotes them. next is the time until the next
+// deadline, or math.MaxInt64 if there is none. Until a job calls Acquire, later calls of
+// ExpireWaits return the job again, after longer and longer pauses.
 func (db *DB) ExpireWaits(ctx context.Context, most int) (jobs []throttle.JobID, next time.Duration, err error) {
 	reply, err := db.run(ctx, expireWaitsScript, most).Slice()
 	if err != nil {

@@ -16,8 +16,8 @@ import (
 type Job struct {
 	throttle.JobID
 	Priority Priority
-	// MaxWait is the maximum wait, counted from the first denial. After it the outcome is Expired.
-	// Zero means unlimited.
+	// MaxWait is the maximum wait, counted from the first denial. If the job has waited longer, the
+	// outcome is Expired. Zero means unlimited.
 	MaxWait time.Duration
 	// New is true for the first attempt after the job was enqueued. A waiting record with the same
 	// ID then belongs to an earlier, deleted job and is removed.
@@ -26,9 +26,9 @@ type Job struct {
 	// clock. If it is set, the job gets the place in its lane that belongs to that time, and MaxWait
 	// counts from the first denial after that attempt. Zero means that there was no attempt.
 	QueuedAt time.Time
-	// WaitingSince is set if an earlier attempt was allowed but did not start: the start of that
-	// attempt's wait, by the limiter's clock. MaxWait then counts from it. If it is set, QueuedAt
-	// must be set, too. Zero means that there was no such attempt.
+	// WaitingSince is for a job of which an earlier attempt was allowed but did not start. It is the
+	// start of that attempt's wait, by the limiter's clock. MaxWait then counts from WaitingSince,
+	// and QueuedAt must be set, too. Zero means that there was no such attempt.
 	WaitingSince time.Time
 	// Deadline is the time after which the job is useless, by this process's clock. Zero means
 	// none.
@@ -54,8 +54,8 @@ const DefaultGrant = 250 * time.Millisecond
 // jobs cannot starve. It has no effect between lanes.
 type Priority int
 
-// A job goes before those of the next lower priority that joined its lane up to HeadStart jobs
-// earlier, and no further. So a Low job is overtaken by at most 2·HeadStart later jobs.
+// A job overtakes jobs of the next lower priority that joined its lane at most HeadStart places
+// before it. So a Low job is overtaken by at most 2·HeadStart later jobs.
 const (
 	Normal Priority = iota
 	High

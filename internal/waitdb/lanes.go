@@ -30,7 +30,7 @@ type Demand struct {
 	Limit, Key string
 	// Permits is the number of permits that waiting jobs need. Granted jobs do not count.
 	Permits int
-	// HasLanes reports whether the meter is contended.
+	// HasLanes reports whether the meter is contended: a lane waits at it.
 	HasLanes bool
 }
 
@@ -64,8 +64,8 @@ func (db *DB) DemandByMeter(ctx context.Context) (map[string]int64, error) {
 	return demand, err
 }
 
-// SetDemand corrects the demand at meters. Changes since the caller counted are lost until the next
-// correction. Such a loss only makes estimates less exact.
+// SetDemand sets the demand at meters to the permits that the caller has counted. Changes of the
+// demand since that count are lost until the next SetDemand, which makes estimates less exact.
 func (db *DB) SetDemand(ctx context.Context, permits map[string]int64) error {
 	pipe := db.rdb.Pipeline()
 	for meter, n := range permits {
@@ -80,7 +80,7 @@ func (db *DB) SetDemand(ctx context.Context, permits map[string]int64) error {
 }
 
 // Contended returns the meters at which lanes wait. New jobs must not take permits of these meters
-// without a turn.
+// without a turn of a lane.
 func (db *DB) Contended(ctx context.Context) (map[string]bool, error) {
 	meters := map[string]bool{}
 	err := db.scan(ctx, "contended", func(meter, _ string) { meters[meter] = true })
@@ -106,9 +106,10 @@ func (db *DB) RepairReserved(ctx context.Context, process, meter string, lanes [
 	return db.run(ctx, repairReservedScript, appendTexts([]any{process, meter}, lanes)...).Int()
 }
 
-// PublishShares writes the number of lanes that take turns at each meter, if process leads. A meter
-// without lanes is no longer contended, unless a lane after lastLane, the last lane that the leader
-// knows, waits there. It returns the meters that have become contended.
+// PublishShares writes the number of lanes that take turns at each meter, if process leads. sharing
+// has these numbers by meter. lastLane is the number of the last lane that the leader knows. A
+// meter with no lanes stops being contended, but stays contended if a later lane waits there. The
+// result has the meters that have become contended.
 func (db *DB) PublishShares(ctx context.Context, process string, lastLane int64, sharing map[string]int) (contended []string, err error) {
 	const page = 500
 	for meters := range slices.Chunk(slices.Collect(maps.Keys(sharing)), page) {
@@ -131,11 +132,11 @@ type Lane struct {
 	Name   string
 	Queue  string
 	Meters []string // limit|key
-	// Fair is the fairness key, if any, and Weight its weight.
+	// Fair is the fairness key, or empty if the lane has none. Weight is the weight of the key.
 	Fair             string
 	Weight           int
 	Waiting, Granted int            // jobs
-	First            throttle.JobID // the next job to be granted; zero if none waits
+	First            throttle.JobID // the waiting job that is granted next; zero if no job waits
 }
 
 // newLane returns the lane of a name, without its jobs.
@@ -177,8 +178,8 @@ func (db *DB) LanesFrom(ctx context.Context, offset, n int) (lanes []Lane, total
 	return lanes, int(count), nil
 }
 
-// LaneNames returns up to n names of lanes from the offset on, in the order of their numbers. A
-// name may be malformed.
+// LaneNames returns up to n names of lanes from the offset on, in the order of their numbers. It
+// does not check the names, which can be malformed.
 func (db *DB) LaneNames(ctx context.Context, offset, n int) ([]string, error) {
 	names, err := db.rdb.ZRange(ctx, db.prefix+"lanes", int64(offset), int64(offset+n-1)).Result()
 	return names, unavailable(err)

@@ -14,8 +14,9 @@ import (
 	"github.com/headgate/headgate/internal/script"
 )
 
-// Version is the version of the data in Redis. It increases if the scripts of another version would
-// misread the data. Workers of the earlier version must be stopped first.
+// Version is the version of the data in Redis. A change of the data that older scripts would
+// misread increases it. Workers of the older version must be stopped before a worker of the new one
+// starts.
 const Version = 7
 
 // NewEpoch returns a new random ID of a scope's data, prefixed with Version.
@@ -39,8 +40,8 @@ const LanesPage = 1000
 
 // Leadership is the result of taking or renewing the lease.
 type Leadership struct {
-	// Held reports whether the process leads now. If it is false, only RemainingLease and Leader
-	// are set.
+	// Held reports whether the process leads now. If Held is false, only RemainingLease and Leader
+	// are set. If Held is true, these two are zero.
 	Held bool
 	// Leader is the other process that leads, and RemainingLease the time until its lease ends.
 	RemainingLease time.Duration
@@ -62,7 +63,7 @@ type NumberedLane struct {
 }
 
 // BecomeLeader acquires or renews the leader lease and returns lanes with numbers above lastLane.
-// epoch is stored if the scope has no epoch yet.
+// If the scope has no epoch yet, BecomeLeader stores the given epoch.
 func (db *DB) BecomeLeader(ctx context.Context, process string, lease time.Duration, lastLane int64, epoch string) (Leadership, error) {
 	reply, err := db.run(ctx, becomeLeaderScript, process, lease.Milliseconds(), lastLane, epoch, LanesPage, new(script.Sent)).Slice()
 	if err != nil {
@@ -80,8 +81,9 @@ func (db *DB) BecomeLeader(ctx context.Context, process string, lease time.Durat
 	return l, nil
 }
 
-// StepDown gives the lease back if the process holds it, and notifies the other processes, so that
-// the successor takes the lease at once. If successor is empty, any process may take it.
+// StepDown gives the lease back if the process holds it, and notifies the other processes. The
+// process named successor then takes the lease at once. If successor is empty, any process takes
+// it.
 func (db *DB) StepDown(ctx context.Context, process, successor string) error {
 	return db.run(ctx, stepDownScript, process, successor).Err()
 }

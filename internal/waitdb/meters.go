@@ -11,7 +11,7 @@ import (
 // Meter is the state of one key of a limit.
 type Meter struct {
 	Limit, Key string
-	// Capacity is the most permits that can be taken at once, 0 if the limit does not exist.
+	// Capacity is the most permits that can be taken at once. It is 0 if the limit does not exist.
 	Capacity int
 	// Left is the number of free permits, including those that are reserved for granted jobs.
 	Left int
@@ -20,8 +20,8 @@ type Meter struct {
 	Wanted, Reserved int
 	// Lanes is the number of lanes that take turns at the meter, as Redis last counted them.
 	Lanes int
-	// NextIn is the time until the next permit becomes free. If Known is false it is an estimate,
-	// because it depends on the end of a running job or of a pause.
+	// NextIn is the time until the next permit becomes free. If Known is false, NextIn is only an
+	// estimate, because the permit depends on the end of a running job or of a pause.
 	NextIn time.Duration
 	Known  bool
 	// Paused reports whether the limit is paused, Closed whether it is paused or the key is
@@ -29,7 +29,7 @@ type Meter struct {
 	Closed, Paused bool
 	// Blocked is the number of blocked keys of the limit.
 	Blocked int
-	// PerSecond is the long-term rate of the limit, 0 for a concurrency limit.
+	// PerSecond is the long-term rate of the limit in permits. It is 0 for a concurrency limit.
 	PerSecond float64
 
 	// State is the start of a simulation. It is nil if Meters was called without withStates.
@@ -48,8 +48,8 @@ type MeterState struct {
 func (m Meter) Used() int { return min(m.Capacity, m.Capacity-m.Left+m.Reserved) }
 
 // Meters returns the meters of the needs, in that order. The costs of the needs do not matter.
-// Limits that are for some apps only are included. Pass at most about a hundred needs, because
-// Redis does nothing else meanwhile.
+// Limits that apply only to some apps are included. Pass at most about a hundred needs, because
+// Redis serves no other client during the call.
 func (db *DB) Meters(ctx context.Context, withStates bool, needs ...throttle.Need) ([]Meter, error) {
 	if len(needs) == 0 {
 		return nil, nil

@@ -10,8 +10,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Notification is a message to or from the leader. Redis may lose notifications. Lanes and changes
-// are numbered, so that a loss is noticed.
+// Notification is a message to or from the leader. Redis may lose notifications. The leader notices
+// a loss by a gap in the numbers of the lanes or of the changes.
 type Notification struct {
 	Kind   NotificationKind
 	Number int64  // of the lane, or of the change
@@ -35,8 +35,8 @@ const (
 	LeadRequested  NotificationKind = "lead_wanted"  // the process Name, which leads Number other scopes, asks for the lease
 )
 
-// maxPending is the most notifications that are kept for the receiver. If so many are kept and the
-// receiver takes none for a minute, some are lost.
+// maxPending is the most notifications that wait in the channel for the receiver. If the channel is
+// full and the receiver takes none for a minute, notifications are lost.
 const maxPending = 1000
 
 // Notifications returns a channel of notifications until the context ends.

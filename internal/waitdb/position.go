@@ -20,12 +20,13 @@ type Position struct {
 	// Since is when the job was first denied, by Redis's clock, and WaitedFor how long ago that was.
 	Since     time.Time
 	WaitedFor time.Duration
-	// StartsAt is the estimated start by Redis's clock, StartsIn the time until then. They mean
-	// nothing unless Known or AtLeast: the end of a running job or of a pause may be unknown.
+	// StartsAt is the estimated start by Redis's clock, and StartsIn the time until that start. If
+	// Known and AtLeast are both false, the two values mean nothing, because the start depends on
+	// the unknown end of a running job or of a pause.
 	StartsAt time.Time
 	StartsIn time.Duration
 	Known    bool
-	// Estimated is true unless a forecast has simulated all turns up to the start.
+	// Estimated is false if a forecast has simulated all turns up to the start, or if Granted.
 	Estimated bool
 	AtLeast   bool // StartsAt and StartsIn are lower bounds; Known is false
 }
@@ -40,15 +41,15 @@ func (p Position) PutBack() time.Duration {
 	return min(max(p.WaitedFor, time.Minute), time.Hour)
 }
 
-// Position returns the position of a job, and false if it does not wait.
+// Position returns the position of a waiting or granted job, and false for any other job.
 func (db *DB) Position(ctx context.Context, job throttle.JobID) (Position, bool, error) {
 	positions, err := db.Positions(ctx, job)
 	position, waits := positions[job]
 	return position, waits, err
 }
 
-// Positions returns the positions of the jobs that wait; other jobs are missing in the map. Pass at
-// most 100, because the script blocks Redis.
+// Positions returns the positions of those jobs that wait or are granted. Pass at most 100 jobs,
+// because Redis serves no other client during the call.
 func (db *DB) Positions(ctx context.Context, jobs ...throttle.JobID) (map[throttle.JobID]Position, error) {
 	if len(jobs) == 0 {
 		return nil, nil

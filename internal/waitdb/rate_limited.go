@@ -17,8 +17,8 @@ type RateLimit struct {
 	// For is the pause that the upstream asks for. A negative value means that it names none. Then
 	// the pause doubles with each consecutive 429, and half of it is random.
 	For time.Duration
-	// Blocks lists the needs whose keys are to be blocked; costs are ignored. Needs that the job
-	// does not have are ignored. If empty, no key is blocked and the job only waits again.
+	// Blocks lists the needs whose keys are to be blocked. Costs, and needs that the job does not
+	// have, are ignored. If Blocks is empty, no key is blocked, and the job only waits again.
 	Blocks []throttle.Need
 }
 
@@ -29,7 +29,8 @@ const maxBlock = 100 * 365 * 24 * time.Hour
 // blocks the meters of the rate limit for all jobs until the upstream may be called again. Several
 // rate-limited jobs keep the order in which they were allowed, and count once for the backoff if
 // their calls ran at the same time. The outcome is Denied, or Expired if the job may not wait any
-// longer. MaxWait counts from this call. The permits stay taken. Repeating RateLimited is safe.
+// longer. MaxWait counts from this call. The permits of the call stay taken. Repeating RateLimited
+// with the same arguments is safe.
 func (db *DB) RateLimited(ctx context.Context, job Job, limit RateLimit, needs ...throttle.Need) (Decision, error) {
 	needs, err := throttle.Normalize(needs...)
 	if err != nil {

@@ -2,8 +2,9 @@
 //
 // Metrics named headgate_… are the process's own counters and histograms: sum them over processes.
 // Metrics named headgate_scope_… are read from Redis at each scrape and are the same from every
-// process: take their max, not their sum. All have the label scope. Other labels are a bounded
-// number of names of limits, queues, task types and schedules; never a key, a job's ID or a URL.
+// process: take their max, not their sum. All metrics have the label scope. Other labels are a
+// bounded number of names of limits, queues, task types and schedules; never a key, a job's ID or a
+// URL.
 //
 //	registry.MustRegister(metrics.New(server, rdb, metrics.Options{}))
 //
@@ -48,7 +49,7 @@ type collector struct {
 	ready     func(context.Context) error // checks both Redises
 	scope     string
 	rdb       redis.UniversalClient // the limiter's Redis
-	limiter   *waitdb.DB            // has no app; it reads the limits of all apps
+	limiter   *waitdb.DB            // belongs to no app, so it reads the limits of all apps
 	queuesRDB redis.UniversalClient // the queues' Redis
 	inspector *asynq.Inspector
 	schedules *cron.Runner
@@ -142,8 +143,8 @@ func (c *collector) evicts() bool {
 	return redishealth.EvictionPolicy(ctx, c.rdb) != "" || redishealth.EvictionPolicy(ctx, c.queuesRDB) != ""
 }
 
-// checkRedis returns after healthTimeout even if the Redis client does not obey its context. Then
-// the check goes on in the background.
+// checkRedis returns after healthTimeout even if the Redis client does not obey its context. In
+// that case it returns an error, and the check goes on in the background.
 func (c *collector) checkRedis() error {
 	done := make(chan error, 1)
 	go func() {

@@ -11,8 +11,8 @@ import (
 
 // The process's own metrics. A limit or a task appears with its first job. The first 100 limits and
 // the first 100 tasks have their own labels, and all further ones have the label other. Permits
-// without a key are also counted separately, because the limit's rate is that of one key: only without
-// keys, it can be compared with the sum over all processes.
+// without a key are also counted separately, because the limit's rate is that of one key: only
+// permits without a key, summed over all processes, compare with this rate.
 var (
 	decisions           = newMetric(counter, "decisions_total", "Decisions of the limiter: an allowed job counts for each of its limits, any other for the limit that decided.", "limit", "outcome")
 	permits             = newMetric(counter, "permits_total", "Permits that jobs took.", "limit")
@@ -37,8 +37,8 @@ var (
 	statsFailures       = newMetric(counter, "stats_write_failures_total", "Failed writes of this process's stats to Redis.")
 )
 
-// collectProcess sends every outcome of a known limit or task, even at 0: a rate over a series that
-// begins with its first event would miss that event.
+// collectProcess sends every outcome of a known limit or task, even if its count is 0. A rate over
+// a series that begins with the first event would miss that event.
 func (c *collector) collectProcess(out chan<- prometheus.Metric) {
 	r := c.stats
 	for _, l := range r.Limits() {

@@ -16,7 +16,8 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// Only so many limits, queues and schedules are exported, in the order of their names.
+// The maximum numbers of limits, queues and schedules that are exported. The first ones in the
+// order of their names are exported.
 const (
 	maxLimits    = 200
 	maxQueues    = 50
@@ -90,7 +91,7 @@ func (c *collector) collectLimits(ctx context.Context, out chan<- prometheus.Met
 		if old, seen := fullest[m.Limit]; !seen || m.Used()*old.Capacity > old.Used()*m.Capacity {
 			fullest[m.Limit] = m
 		}
-		if m.Key == "" && m.Capacity > 0 { // else the limit was deleted
+		if m.Key == "" && m.Capacity > 0 { // a deleted limit has no capacity
 			out <- perSecond.value(m.PerSecond, m.Limit)
 			out <- blocked.value(float64(m.Blocked), m.Limit)
 			out <- paused.value(boolValue(m.Paused), m.Limit)

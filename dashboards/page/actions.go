@@ -25,8 +25,8 @@ import (
 type action struct {
 	Verb   string
 	Text   string   // the effect, in a sentence
-	Grave  bool     // cannot be undone
-	inputs []string // that the user fills in; other values are in the address
+	Grave  bool     // the effect cannot be undone
+	inputs []string // fields that the user fills in; the address has the other values
 	// do executes the action. ctx names the user. Errors of do are shown to the user.
 	do func(ctx context.Context, p *Page, f url.Values) error
 }
@@ -195,8 +195,8 @@ func (p *Page) confirm(w http.ResponseWriter, r *http.Request, a *action, f url.
 	p.write(w, code, "do", frame{Title: a.Verb + " " + d.Object, Data: d})
 }
 
-// fields returns the fields of the form, with the values of f or else the current ones. A concurrency
-// limit has no rate, and a window has no capacity.
+// fields returns the fields of the form. Their values come from f, or from the limit if f lacks the
+// field. A concurrency limit has no rate, and a window has no capacity.
 func (p *Page) fields(r *http.Request, a *action, f url.Values) (list []field, err error) {
 	limit, err := p.queues.Definition(r.Context(), f.Get("limit"))
 	add := func(applies bool, name, label, now, hint string) {

@@ -15,7 +15,7 @@ import (
 // filterNames are the parameters of a filter, like the flags of the command "worker jobs".
 var filterNames = []string{"state", "queue", "type", "limit", "key", "payload", "error", "older"}
 
-// maxQuery bounds an address, in bytes.
+// maxQuery is the maximum length of an address in bytes.
 const maxQuery = 4 << 10
 
 // address is the name of a view with its query.
@@ -31,8 +31,8 @@ func (at address) String() string {
 	return at.view + "?" + at.Encode()
 }
 
-// backTo returns the address that an action comes back to. It accepts only views of this page, so a
-// link cannot lead to another site.
+// backTo returns the address to which the browser returns after an action. If the text names no
+// view of this page, backTo returns "./", so a link cannot lead to another site.
 func backTo(text string) string {
 	name, query, _ := strings.Cut(text, "?")
 	q, err := url.ParseQuery(query)
@@ -67,13 +67,14 @@ func act(name, back string, pairs ...string) string {
 }
 
 // pages describes a page of a list. From and To are the numbers of its first and last item, from 1.
-// Before and After are the addresses of the pages beside it, or empty.
+// Before and After are the addresses of the previous and the next page; empty if there is none.
 type pages struct {
 	From, To, Total int
 	Before, After   string
 }
 
-// pageNumber reads the number of the page from an address, from 0. An invalid number means the first.
+// pageNumber reads the number of the page from an address, from 0. A missing or invalid number
+// means the first page.
 func pageNumber(at address) int {
 	n, err := strconv.Atoi(at.Get("page"))
 	if err != nil || n < 1 || n > 1_000_000 {
@@ -82,7 +83,8 @@ func pageNumber(at address) int {
 	return n - 1
 }
 
-// newPages describes a page of a list with total items, size of them on a page.
+// newPages describes a page of a list. total is the number of items in the list, and size the
+// number of items on a page.
 func newPages(at address, page, size, total int) pages {
 	p := pages{From: min(page*size+1, total), To: min((page+1)*size, total), Total: total}
 	to := func(n int) string {

@@ -27,8 +27,8 @@ func (p *Page) Guard(next http.Handler) http.Handler {
 	return p.protect(next, func(w http.ResponseWriter, code int, why string) { http.Error(w, why, code) })
 }
 
-// protect calls next for authorized requests, with the user in the request's context, and refuse for
-// all others.
+// protect calls next for authorized requests, with the user in the request's context. For all other
+// requests it calls refuse.
 func (p *Page) protect(next http.Handler, refuse func(w http.ResponseWriter, code int, why string)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		user, ok := p.authorize(r)

@@ -29,8 +29,8 @@ type Options struct {
 	// KeyOf returns the expression of a limit's key, such as "host(payload.url)", or the empty text
 	// if the limit has no keys. If KeyOf is nil, the expressions are unknown.
 	KeyOf func(limit string) (by string, known bool)
-	// NormalizeKey normalizes a key of a limit that a user typed, as the rules of jobs do. If it is
-	// nil, keys are not normalized.
+	// NormalizeKey normalizes a key of a limit that a user typed, as the rules of jobs do. If
+	// NormalizeKey is nil, the page does not normalize keys.
 	NormalizeKey func(limit, key string) (string, error)
 
 	// Token gives access: see the package documentation. It has at least eight characters; thirty are
@@ -39,8 +39,8 @@ type Options struct {
 	Token string
 	// HTTPS makes the cookie Secure. Set it if a proxy terminates TLS.
 	HTTPS bool
-	// Authenticate replaces the Token. The page calls it for every request, and names the user that
-	// it returns in the changelog.
+	// Authenticate replaces the Token. The page calls Authenticate for every request, and refuses
+	// the request if ok is false. The changelog names the returned user.
 	Authenticate func(*http.Request) (user string, ok bool)
 	// ReadOnly removes all actions.
 	ReadOnly bool
@@ -181,7 +181,7 @@ type frame struct {
 	Title string
 	View  string    // name of the view, for the navigation
 	Of    string    // address of the view, to which actions return
-	Live  bool      // the script updates the view
+	Live  bool      // the script in the browser updates the view
 	Snap  *snapshot // nil if the page shows no data
 	Data  any
 }

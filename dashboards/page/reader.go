@@ -26,8 +26,8 @@ const (
 	chartSteps = 90
 )
 
-// reader shares snapshots between all viewers. It reads a new snapshot if a request finds the last
-// one too old.
+// reader shares snapshots between all viewers. If a request finds the last snapshot too old, the
+// reader reads a new one.
 type reader struct {
 	queues  *inspect.Queues
 	mu      sync.Mutex // guards the fields below, and is held while Redis is read
@@ -101,8 +101,9 @@ func (r *reader) readAll(ctx context.Context) (*snapshot, error) {
 	return s, nil
 }
 
-// joinChanges returns the changes of all scopes, the newest first. A change of all parts of a divided
-// limit is returned once. It has no From and To, because these are the values of one part.
+// joinChanges returns the changes of all scopes, the newest first. joinChanges returns a change of
+// all parts of a divided limit once. Such a change has no From and To, because these would be the
+// values of one part.
 func joinChanges(all []throttle.Change, sharded shard.Queues) (changes []throttle.Change) {
 	slices.SortStableFunc(all, func(a, b throttle.Change) int { return b.At.Compare(a.At) })
 	for _, c := range all {
@@ -122,13 +123,14 @@ func joinChanges(all []throttle.Change, sharded shard.Queues) (changes []throttl
 
 // history has the decisions of the last 15 minutes in all scopes.
 type history struct {
-	steps map[int64]map[string]stats.LimitSummary // by step since 1970, and by limit
+	steps map[int64]map[string]stats.LimitSummary // by the step's number since 1970, and by the limit's name
 	last  map[string]string                       // by scope, the ID of the last summary that was read
 }
 
 func stepOf(at time.Time) int64 { return at.UnixMilli() / chartStep.Milliseconds() }
 
-// read reads the new summaries of a scope. The first call reads those of the whole chart.
+// read reads the new summaries of a scope. The first call reads the summaries of the last 15
+// minutes.
 func (h *history) read(ctx context.Context, in *inspect.Queues, now time.Time) error {
 	since := cmp.Or(h.last[in.Scope()], stats.StreamID(now.Add(-chartSteps*chartStep)))
 	summaries, err := in.Summaries(ctx, since)

@@ -20,7 +20,7 @@ type snapshot struct {
 	Changes []throttle.Change // the newest first
 	Summary summary
 	Now     time.Time // Redis's time when the data was read, in this process's zone
-	Err     error     // the error of the last read; nil if the data is current
+	Err     error     // the error of the last read; nil if that read succeeded
 }
 
 // Jobs returns the number of jobs in a state, in all queues.
@@ -45,11 +45,12 @@ func (s *snapshot) Alive() (n int) {
 type limitRow struct {
 	inspect.Limit
 	chart chart
-	Sum   stats.LimitSummary // of the chart, and of the step that is not over
+	Sum   stats.LimitSummary // sum over the chart and over the current step
 	now   time.Time
 }
 
-// chart has the rates per second of the last 15 minutes, by steps that are over.
+// chart has the rates per second of the last 15 minutes, one for each step. The current step is not
+// in the chart.
 type chart struct {
 	From    int64     `json:"from"` // Unix seconds
 	Permits []float64 `json:"permits"`
@@ -131,7 +132,7 @@ func (r limitRow) Spark() sparkline {
 
 // Chart returns the data of the large chart as JSON, for an attribute.
 func (r limitRow) Chart() (string, error) {
-	if !r.Keyed { // else the chart is the sum over the keys
+	if !r.Keyed { // with keys, the chart is the sum over the keys, and no one rate applies
 		r.chart.Allowed = r.DefaultMeter.PerSecond
 	}
 	text, err := json.Marshal(r.chart)
@@ -143,7 +144,7 @@ type summary struct {
 	Chief    string    // the limit at which jobs wait for the most permits
 	All      bool      // at least 90 % of the awaited permits are of this limit
 	Since    time.Time // of the first denial of the oldest waiting job; zero if unknown
-	Troubles []trouble // for an operator to look at, at most four
+	Troubles []trouble // at most four problems for an operator to look at
 }
 
 // trouble is a few words about something that is wrong, with a class of the style sheet.

@@ -30,7 +30,8 @@ func serveAsset(w http.ResponseWriter, r *http.Request, name string) {
 	http.ServeContent(w, r, name, time.Time{}, bytes.NewReader(data))
 }
 
-// templates has the pages by name. Each has a copy of the layout, because all define "content".
+// templates has the pages by name. Each page has a copy of the layout, because every page defines
+// the template "content".
 var templates = sync.OnceValue(func() map[string]*template.Template {
 	layout := template.Must(template.New("layout").Funcs(functions).ParseFS(files, "templates/layout.html", "templates/parts.html"))
 	found := map[string]*template.Template{}

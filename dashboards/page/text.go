@@ -26,7 +26,7 @@ func short(text string) string { return oneLine(display.Visible(text, shortText)
 func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
 
 // perSecond formats a rate: with two decimals below 1, with one below 10, or else without decimals.
-// A small rate is 0.00, and no rate is 0.
+// A rate below 0.005 is "0.00", and the rate 0 is "0".
 func perSecond(rate float64) string {
 	switch {
 	case rate == 0:
@@ -39,7 +39,7 @@ func perSecond(rate float64) string {
 	return display.Number(int64(math.Round(rate)))
 }
 
-// span formats the time until something.
+// span formats a duration. Less than a millisecond, or a negative duration, is "now".
 func span(d time.Duration) string {
 	if d < time.Millisecond {
 		return "now"
@@ -47,7 +47,8 @@ func span(d time.Duration) string {
 	return duration.Text(d)
 }
 
-// since formats the time since t. If t is in the future, because clocks differ, it is "now".
+// since formats the time since t. Less than a second is "now", and so is a t in the future, which
+// occurs because clocks differ.
 func since(t, now time.Time) string {
 	if d := now.Sub(t); d >= time.Second {
 		return span(d.Truncate(time.Second)) + " ago"
@@ -79,7 +80,7 @@ func meterName(meter string) string { return short(display.Meter(meter)) }
 // redactor hides secrets in untrusted texts. Templates call its methods.
 type redactor struct{ redact.Redactor }
 
-// Block returns a payload, a result or an error. JSON is indented, unless it is too long or too deep.
+// Block returns a payload, a result or an error. It indents JSON that is not too long or too deep.
 func (r redactor) Block(data []byte) string {
 	value, err := redact.Decode(data, 4*longText)
 	if _, isText := value.(string); err == nil && !isText {

@@ -34,7 +34,7 @@ type waitingData struct {
 type laneRow struct {
 	waitdb.Lane
 	Jobs string           // address of its jobs
-	Next *waitdb.Position // of First; nil if it no longer waits
+	Next *waitdb.Position // position of the lane's first job; nil if that job no longer waits
 }
 
 func loadWaiting(ctx context.Context, p *Page, s *snapshot, at address) (any, error) {
@@ -69,7 +69,7 @@ func loadWaiting(ctx context.Context, p *Page, s *snapshot, at address) (any, er
 }
 
 type jobData struct {
-	ID, Queue   string // of the address
+	ID, Queue   string // as the address names them
 	inspect.Job        // without a TaskInfo if there is no such job
 	Failures    int
 	// Attempts are the job's last attempts. Crashes is the number of crashes of its workers that did

@@ -21,8 +21,8 @@ const (
 type limitsData struct {
 	Rows    []limitRow
 	Pages   pages
-	Open    *openLimit        // nil if none is open
-	Changes []throttle.Change // the last eight
+	Open    *openLimit        // the limit that the address opens; nil if it opens none
+	Changes []throttle.Change // the eight newest changes
 }
 
 type openLimit struct {
@@ -37,8 +37,8 @@ func (o openLimit) PerJob() float64 { return float64(o.Sum.Denied) / float64(max
 
 type keyRow struct {
 	waitdb.Meter
-	Blocked *throttle.Blocked  // nil if it is not
-	Own     string             // its override of the limit's rate
+	Blocked *throttle.Blocked  // nil if the key is not blocked
+	Own     string             // the key's own rate; empty if the key has the limit's rate
 	ETA     *forecast.Estimate // when the last waiting job runs; nil if none waits
 }
 
@@ -102,7 +102,7 @@ func loadOpenLimit(ctx context.Context, p *Page, s *snapshot, row *limitRow, at 
 type changesData struct {
 	Changes    []throttle.Change // the newest first
 	Blocks     []blockRow        // sorted by their end, soonest first
-	BlockCount int               // with those that are not in Blocks
+	BlockCount int               // number of all blocks, including those beyond maxBlocks
 	Pages      pages             // of Changes
 }
 

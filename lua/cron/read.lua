@@ -1,8 +1,8 @@
 -- Reads the states of schedules, and Redis's clock.
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1…] names of schedules
--- Returns Redis's clock in Unix microseconds, then for each schedule the reply of HGETALL. The reply
---   is empty for an unknown schedule
+-- Returns Redis's clock in Unix microseconds, then for each schedule the reply of HGETALL, which is
+--   empty for an unknown schedule
 -- @include scope
 
 local reply = { int(now_us) }

@@ -1,18 +1,18 @@
--- Decides most calls: those whose limits are funnels or token buckets with nothing but a rate and a
--- capacity, while no job waits for permits. The calls run in order, and each takes all of its
--- permits or none. The script takes nothing for a call that it cannot decide.
+-- Decides most calls: calls whose limits are funnels or token buckets with nothing but a rate and a
+-- capacity, while no job waits for permits. The script decides the calls in order, and each takes
+-- all of its permits or none. A call that the script cannot decide takes nothing.
 -- KEYS[1] key prefix of the scope, hg:{scope}:
--- KEYS[2…] key of each meter
+-- KEYS[2…] Redis key of each meter's state
 -- ARGV[1] caller: for jobs, the ID of a caller that makes one call at a time; '' for calls of Allow
 -- ARGV[2] number of the call; only repeats of the call have the same number
--- ARGV[3] attempt: 1 when the call is sent for the first time, more in a repeat
+-- ARGV[3] attempt: 1 when the call is sent for the first time, 2 and more in a repeat
 -- ARGV[4…] limit of each meter; then the summary of each limit (see summary.lua); then the rate of
 --   each limit, "n period_us"; then for each call or group of equal calls:
---     head       '' if the call needs all meters in order; -k for k equal calls of this kind; else
---                the number of meters that the call needs
+--     head       '' for a call that needs all meters in order; -k for k equal calls that each need
+--                all meters in order; k for a call that needs k of the meters
 --     and for each meter that the call needs:
---     meter      number of the meter, from 1; only if the head is a number of meters
---     ahead_us   the cost fits if the TAT (see gcra.lua) is at most this far ahead of now
+--     meter      number of the meter, from 1; left out if the call needs all meters
+--     ahead_us   the permits are free if the TAT (see gcra.lua) is at most this far ahead of now
 --     cost_us    time by which the cost moves the TAT
 --     fractions  n-ths of a microsecond of ahead_us and of cost_us; '' if both are 0
 -- Returns '' if no call can be decided, or else a text:
@@ -20,11 +20,11 @@
 --   verdicts  a word with a character for each call:
 --             '+' allowed: the permits are taken
 --             '=' allowed by the first attempt
---             '-' denied: some permits do not exist yet
---             '?' undecided: the full script must decide
---   taken_us  time at which the first attempt took the permits; only in a repeat
+--             '-' denied: some permits are not free yet
+--             '?' undecided: allow.lua or acquire.lua must decide
+--   taken_us  time at which the first attempt took the permits; left out without such an attempt
 --   states    a line for each meter with its state before the calls: "tat fraction n period_us";
---             '' if it is unused, malformed or of another rate
+--             '' if the meter is unused, or its state is malformed or of another rate
 -- @include scope
 local caller, call_number, attempt, n, last = ARGV[1], ARGV[2], ARGV[3], #KEYS - 1, #ARGV
 
@@ -32,8 +32,8 @@ if call('EXISTS', hg('jobs')) == 1 then return '' end
 local summaries = call('HMGET', hg('summaries'), unpack(ARGV, 4, n + 3))
 local states = call('MGET', unpack(KEYS, 2))
 
--- tats[k] is the TAT of meter k in whole microseconds. It is false if the caller knows an old
--- version of the limit, or if the state has another rate. fractions[k] is the rest in n-ths of a
+-- tats[k] is the TAT of meter k in whole microseconds, or false if the caller knows an old version
+-- of the limit or the state has another rate. fractions[k] is the rest of the TAT in n-ths of a
 -- microsecond. For speed, the code below creates no functions, and reuses the tables of replies.
 local match = string.match
 local summary_at, rate_at = n + 3, 2 * n + 3
@@ -61,7 +61,7 @@ if attempt ~= '1' then
   end
 end
 
--- If a job is denied, later jobs take no permits of the same meters.
+-- If a job is denied or undecided, the script decides no later job that needs one of its meters.
 local verdicts, all_taken, taken_meters, denied = '', false, nil, nil
 local j = 3 * n + 4
 while j <= last do

@@ -1,22 +1,22 @@
--- Reads meters: for display, and for forecasts, which simulate them from there on.
+-- Reads meters, for display and for forecasts. A forecast starts at the states read.
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] with_state: 1 to return states, too, else 0
 -- ARGV[2…] limit, key of each meter
--- Returns the names of limits whose calendars must be extended, now_us, and for each meter {} if
---   its limit does not exist or the data cannot be read; else a list of
+-- Returns the names of limits whose calendars Go must extend, separated by spaces; now_us; and for
+--   each meter {} if its limit does not exist or its data is malformed, else a list of
 --   kind, n            of the limit
 --   period_us          period; of a concurrency limit the duration of a lease
---   capacity, left     permits
---   ready_at_us        time at which the next permit may be taken, Unix microseconds
---   reserved, demand   permits reserved for granted jobs, and needed by waiting jobs
---   lanes              number of lanes that share the meter
---   known              1 if it is known when permits become free, else 0
+--   capacity, left     number of permits at most, and number of free permits
+--   ready_at_us        first time at which a call can take a permit, Unix microseconds
+--   reserved, demand   permits reserved for granted jobs, and permits that waiting jobs need
+--   lanes              number of lanes whose jobs need the meter
+--   known              1 if the script can compute when permits become free, else 0
 --   paused             1 if the limit is paused, else 0
 --   blocked_keys       number of blocked keys of the limit
 --   blocked_until_us   end of this meter's block, Unix microseconds; 0 if it is not blocked
---   and with states:
---   since_us           last change of the rate of the limit or the key, Unix microseconds
---   per_us, margin_us, zone  of the limit
+--   and, if with_state is 1:
+--   since_us           time of the last change of the limit's or the key's rate, Unix microseconds
+--   per_us, margin_us, zone  fields of the limit: configured period, margin, time zone or ''
 --   state              sliding log: some of the times, each with the number of permits that it
 --                      stands for; concurrency: number of held permits; else the state as stored
 -- @include meter
@@ -24,7 +24,7 @@
 -- @include try
 local with_state, stale = ARGV[1] == '1', {}
 
--- Returns at most 1000 times of a log, each with the number of permits that it represents.
+-- Returns at most 1000 times of a log. After each time is the number of permits that it stands for.
 local function sample_log(state)
   local length = call('LLEN', state)
   local step, out = ceil(length / 1000), {}

@@ -1,38 +1,39 @@
 -- @include record
 
--- A limit that adapts slows single keys down and speeds them up again, up to the limit's rate.
+-- A limit that adapts slows single keys down, and speeds them up again to at most the limit's rate.
 --
 -- Rate limits: additive increase and multiplicative decrease (Chiu and Jain, "Analysis of the
--- increase and decrease algorithms for congestion avoidance", 1989). If the upstream rate limits a
--- call, the key's rate is halved if it was the full rate, or if the previous call was rate limited,
--- too. Otherwise the key was only a little too fast while it sped up, so it loses a tenth. While
--- calls are accepted, the key gains a thousandth of the full rate each second.
+-- increase and decrease algorithms for congestion avoidance", 1989). A 429 of the upstream halves
+-- the key's rate if the key had the full rate, or if the previous call got a 429, too. A 429 at a
+-- lower rate, after an accepted call, takes a tenth of the rate: the key was only a little too
+-- fast. While the upstream accepts calls, the key gains a thousandth of the full rate each second.
 --
--- Latency: the rule of Scrapy's AutoThrottle. The rate is what keeps the upstream at the wanted
--- latency. A key slows down at once, and speeds up in steps of half the difference.
-local GAIN_US = 1000 -- time in which the share grows by a millionth
-local LONGEST_GAP_US = 10000000 -- a longer time between two calls counts as this
--- A share that differs by less than this part is not applied yet, because each change of a rate
--- rounds the permits in use up to whole ones.
+-- Latency: the rule of Scrapy's AutoThrottle. The key's share of the full rate is the wanted
+-- latency divided by the measured latency. A higher latency counts at once, a
+-- lower latency by half.
+local GAIN_US = 1000 -- microseconds in which the share grows by a millionth
+local LONGEST_GAP_US = 10000000 -- the longest time between two calls that raises the share
+-- A new share must differ from the key's share by this part to change the key's rate, because each
+-- change of a rate rounds the permits in use up to whole ones.
 local MIN_CHANGE = 0.02
 
--- Returns the smallest share of the rate, and the wanted latency or 0; nil if the limit does not
--- adapt.
+-- Returns the smallest share of the rate in millionths, and the wanted latency in microseconds or 0
+-- for none. Returns nil if the limit does not adapt.
 local function adaptive_settings(name)
   local min_share, latency_us = unpack(call('HMGET', hg('limit', name), 'adapt_share', 'adapt_latency_us'))
   min_share = tonumber(min_share or nil)
   if min_share then return min_share, tonumber(latency_us or nil) or 0 end
 end
 
--- Raises the share for the time since the last feedback or slow-down. A part of that time that is
--- too short for a millionth counts at the next call.
+-- Raises the share for the time since the last feedback or slow-down. The rest of that time, too
+-- short for a millionth of the share, counts at the next call of speed_up.
 local function speed_up(r)
   local us = math.max(now_us - math.max(r.feedback_us, r.slowed_us), 0)
   r.allowed_share = math.min(FULL, r.allowed_share + floor(math.min(us, LONGEST_GAP_US) / GAIN_US))
   r.feedback_us = now_us - us % GAIN_US
 end
 
--- Applies the share in the record to the key's rate.
+-- Stores the record, and gives the key the share that 429s and latency allow, if it differs enough.
 local function adapt(name, key, r, min_share, target_latency_us)
   r.allowed_share = math.max(r.allowed_share, min_share)
   local share = r.allowed_share
@@ -45,7 +46,8 @@ local function adapt(name, key, r, min_share, target_latency_us)
   end
 end
 
--- Records that the upstream rate limited a call. If the limit adapts, the key slows down.
+-- Records that the upstream answered a call with 429 or was overloaded. If the limit adapts
+-- (min_share is not nil), the key slows down.
 local function slow_down(name, key, r, min_share, target_latency_us)
   r.rate_limited, r.rate_limited_us = r.rate_limited + 1, now_us
   if not min_share then return store_record(name, key, r) end

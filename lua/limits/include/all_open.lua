@@ -1,8 +1,8 @@
 -- @include scope
 
--- A window with a margin may close before other meters are ready. Returns the meter that is ready
--- last, and the first time from `at` on at which all meters are ready. If it finds no such time in
--- 100 steps, it returns a time at which to try again.
+-- Returns the meter that is ready last, and the first time from `at` on at which all meters are
+-- ready. The search takes steps, because a window with a margin can close before another meter is
+-- ready. After 100 steps it ends with the time that it has reached, at which callers try again.
 local function all_open(meters, deciding, at)
   for _ = 1, 100 do
     local before = at

@@ -1,12 +1,12 @@
 -- @include summary
 -- @include change
 
--- Blocks a meter until a time. A time in the past unblocks it.
+-- Blocks a meter until a time. A time in the past unblocks the meter.
 local function block_until(name, key, until_us)
   local limit, blocked = hg('limit', name), hg('blocked', name)
   if until_us > now_us then call('ZADD', blocked, int(until_us), key) else call('ZREM', blocked, key) end
 
-  -- The limit's field blocked_us is the end of the last block. Up to 100 old blocks are deleted.
+  -- Deletes up to 100 old blocks. The limit's field blocked_us is the latest end of its blocks.
   local late = call('ZCOUNT', blocked, '-inf', int(now_us - GRACE_MS * 1000))
   if late > 0 then call('ZREMRANGEBYRANK', blocked, 0, late > 100 and 99 or late - 1) end
   local last = call('ZRANGE', blocked, -1, -1, 'WITHSCORES')[2]
@@ -20,8 +20,8 @@ local function block_until(name, key, until_us)
   store_summary(name)
 end
 
--- Blocks a meter because of an upstream's reply, if it is not blocked for longer already. A block
--- lasts at most max_block, which is by default a day, or the period if that is longer.
+-- Blocks a meter because of an upstream's reply. A present block that ends later stays as it is. A
+-- block lasts at most max_block. The default of max_block is the longer of a day and the period.
 local function block_longer(name, key, until_us)
   local longest, per_us = unpack(call('HMGET', hg('limit', name), 'max_block_us', 'per_us'))
   longest = tonumber(longest or nil) or math.max(86400000000, tonumber(per_us or nil) or 0)

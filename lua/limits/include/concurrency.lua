@@ -1,8 +1,9 @@
 -- @include limits
 -- @include leases
 
--- Concurrency: at most n permits are held at once. Each is a lease that ends unless its holder
--- extends it. The holder's own permits do not count, so a repeated call is not denied.
+-- Concurrency: holders have at most n permits at once. Each permit is a lease, which ends if its
+-- holder does not extend it. The calling holder's own permits do not count against its call, so a
+-- repeat of an allowed call is allowed again.
 -- State: the ZSETs of leases.lua.
 local function concurrency(m, now_us, holder)
   local n, sets = m.capacity, lease_sets(m.state)
@@ -15,8 +16,8 @@ local function concurrency(m, now_us, holder)
   end
   m.known = false
 
-  -- Returns the number of permits whose leases end after now and by a time. It ignores leases
-  -- without an end, which no script writes.
+  -- Returns the number of permits whose leases end after now and not later than `at`. Leases with
+  -- an infinite end do not count; no script writes them.
   local function ending_by(at)
     local sum, weight = 0, 1
     for i = 1, #sets do
@@ -38,7 +39,8 @@ local function concurrency(m, now_us, holder)
     return last
   end
 
-  -- Finds the first time at which enough leases have ended, by binary search.
+  -- Finds by binary search the first time at which k permits are free. If the request is larger
+  -- than n, it finds the time at which all present leases have ended.
   function m.ready_at(k)
     if k == 0 or held_by_others + k <= n then return now_us end
     if held_by_others == 0 then return now_us + m.lease_us end

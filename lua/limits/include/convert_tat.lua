@@ -1,7 +1,8 @@
 -- @include gcra
 
--- Converts the TAT after a change of the rate: the permits that were in use at the change, rounded
--- up, become free at the new rate from then on. m.owes reports whether there were any.
+-- Returns the TAT, converted from `rate` to the meter's rate. The permits that were in use at the
+-- change of the rate, rounded up, become free at the new rate from the change on. m.owes reports
+-- whether any permits were in use at the change.
 local function convert_tat(m, tat, fraction, rate)
   local since_us = m.name and tonumber(call('HGET', hg('limit', m.name), 'since_us') or nil) or now_us
   if m.since_us and m.since_us > since_us then since_us = m.since_us end

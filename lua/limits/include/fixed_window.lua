@@ -1,8 +1,9 @@
 -- @include limits
 
--- Returns the margin, and a function starts(at, i): the start of the i-th window after the one that
--- contains `at`. Windows start at multiples of the period, or for a calendar at the times in
--- `edges`, which Go computes. Outside of that list the meter is stale, and windows last a period.
+-- Returns the margin, and a function starts(at, i), which returns the start of the i-th window
+-- after the window that contains `at`. Windows start at offset_us plus multiples of the period.
+-- Windows of a calendar start at the times in `edges`, which Go computes. If `at` is outside of
+-- these times, starts sets m.stale, and windows last a period.
 local function window_starts(m)
   local limit = limits[m.name] or {}
   limit.windows = limit.windows or call('HMGET', hg('limit', m.name), 'margin_us', 'offset_us', 'edges')
@@ -28,11 +29,11 @@ local function window_starts(m)
 end
 
 -- A fixed window: at most n permits in each aligned period. A window opens margin_us after its
--- start and closes margin_us before its end, so that no call arrives in another window than the one
--- that counts it.
--- State: "last count": the time of the last permit, and the number of permits in its window. They
--- count while that time lies in the present window. If it is in the future, the clock has stepped
--- back, and that time is used instead of the clock's.
+-- start and closes margin_us before its end. So the upstream counts a call in the same window as
+-- this meter does, even if the call arrives late or the clocks differ.
+-- State: "last count": the time of the last permit, and the number of permits in its window. The
+-- count is valid while `last` lies in the present window. If `last` is in the future, the clock has
+-- stepped back, and the meter uses `last` instead of the clock's time.
 local function fixed_window(m, now_us)
   local n = m.n
   local margin_us, starts = window_starts(m)
@@ -50,7 +51,7 @@ local function fixed_window(m, now_us)
 
   -- Returns the first time from `from` on at which a window is open.
   local function open_from(from)
-    local stale = m.stale -- a later window does not make the meter stale
+    local stale = m.stale -- m.stale concerns the present window only
     local opens, closes = starts(from, 0) + margin_us, starts(from, 1) - margin_us
     m.stale = stale
     if from < opens then return opens end

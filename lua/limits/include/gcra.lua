@@ -1,6 +1,6 @@
 -- @include scope
 
--- Returns k·period/n as whole microseconds and n-ths of one, at most MAX_INT.
+-- Returns k·period/n as whole microseconds, at most MAX_INT, and the rest in n-ths of one.
 local function span(k, n, period_us)
   local rest = period_us % n
   local parts = k * rest
@@ -10,14 +10,14 @@ local function span(k, n, period_us)
   return us, fraction
 end
 
--- Returns the number of permits whose span is that time, rounded up: the inverse of span.
+-- The inverse of span: returns the number of permits whose span is the given time, rounded up.
 local function permits_of(us, fraction, n, period_us)
   local parts = us * n + fraction
   if parts < MAX_INT then
     local over = parts % period_us
     return (parts - over) / period_us + (over > 0 and 1 or 0)
   end
-  local k = floor(parts / period_us) -- only close, because numbers above MAX_INT are not exact
+  local k = floor(parts / period_us) -- an estimate, because numbers above MAX_INT are not exact
   local at, over = span(k, n, period_us)
   while k > 0 and (at > us or (at == us and over >= fraction)) do
     k = k - 1
@@ -30,12 +30,12 @@ local function permits_of(us, fraction, n, period_us)
   return k
 end
 
--- A funnel or a token bucket: GCRA, with the theoretical arrival time (TAT) as whole microseconds
--- plus n-ths of one, so that nothing drifts. There is a permit every period/n, and the TAT may be
--- capacity·period/n ahead of now.
--- State: "tat fraction n period_us [given [begins_us]]". given is the number of permits that calls
--- have given back since the state began. begins_us is the latest start of a call that took permits
--- in advance, while that start is in the future.
+-- A funnel or a token bucket, as GCRA. A permit becomes free every period/n. Each permit moves the
+-- theoretical arrival time (TAT) by period/n, to at most capacity·period/n ahead of now. The TAT is
+-- stored as whole microseconds and a fraction in n-ths of a microsecond, so no rounding adds up.
+-- State: "tat fraction n period_us [given [begins_us]]". The field `given` is the number of permits
+-- that calls have given back since the state began. The field begins_us is the latest start of a
+-- call that took permits in advance. It is left out when that start has passed.
 local function gcra(m, now_us)
   local n, period_us, capacity = m.n, m.period_us, m.capacity
   local tat, fraction, given, begins_us = 0, 0, 0, 0
@@ -73,10 +73,10 @@ local function gcra(m, now_us)
     return at > now_us and at or now_us
   end
 
-  -- Takes k permits for a call that begins now, or at the later time `at`. Without k, the state is
-  -- only stored again. If m.deferred is set, the script may take more permits, so store_taken
-  -- stores the state. If permits were given back, the state is kept as long as earlier calls can
-  -- settle. Returns mark and given: see charge.lua.
+  -- Takes k permits for a call that begins now, or at the later time `at`. A nil k only stores the
+  -- state again. While m.deferred is set, take leaves the storing to store_taken, because later
+  -- calls of the same script can take permits, too. After permits were given back, the state is
+  -- kept for as long as earlier calls can settle. Returns mark and given, see charge.lua.
   function m.take(k, at)
     local us, over = span(k or 0, n, period_us)
     if at and tat < at then tat, fraction = at, 0 end -- the TAT is at least the start of the call

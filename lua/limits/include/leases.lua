@@ -1,9 +1,9 @@
 -- @include scope
 
--- The leases of a concurrency meter are ZSETs of holders by the end of the lease. There is a set
--- for each binary digit: a holder of 5 permits is in the sets of 1 and of 4. So any cost is a few
--- members, and a sum a few ZCOUNTs. All sets but the first exist only if the key state .. '\n'
--- does, which is written with the first lease of several permits.
+-- The leases of a concurrency meter are ZSETs of holders, scored by the end of the lease. There is
+-- a set for each binary digit of the number of permits: a holder of 5 permits is in the sets of 1
+-- and of 4. So a lease of any cost has few members, and a sum needs few ZCOUNTs. The first lease of
+-- several permits writes the key state .. '\n'. Without that key, only the set of 1 exists.
 local function lease_sets(state)
   local sets = { state }
   if call('EXISTS', state .. '\n') == 1 then
@@ -12,7 +12,8 @@ local function lease_sets(state)
   return sets
 end
 
--- Returns the number of permits of a holder, and the end of its lease; 0 if that has passed.
+-- Returns the number of permits of a holder, and the end of the holder's lease. Both are 0 if the
+-- holder has no lease or the lease has ended.
 local function held_by(sets, holder)
   local held, weight, until_us = 0, 1, 0
   for i = 1, #sets do
@@ -23,8 +24,9 @@ local function held_by(sets, holder)
   return held, until_us
 end
 
--- Sets the number of permits of a holder to k until a time; 0 gives all back. It deletes up to 100
--- leases that have ended. Returns the end of the last lease.
+-- Sets the number of permits that a holder has until a time to k. If k is 0, the holder gives all
+-- permits back. Deletes up to 100 ended leases of each set. Returns the latest end of a lease of
+-- any holder, or now if no lease is left.
 local function set_held(sets, holder, k, until_us)
   local state, last = sets[1], now_us
   if k > 1 and #sets == 1 then

@@ -1,4 +1,4 @@
 -- @include scope
 
--- The limits that this script has read, by name: see meter.lua.
+-- The limits that this script has read, by name. The function load_meter in meter.lua fills them.
 local limits = {}

@@ -1,22 +1,23 @@
 -- @include limits
 
 -- Returns the meter of a limit and a key, and a function that stores the meter's state again with
--- a new expiry. Returns nil if the limit does not exist or its definition is incomplete; or nil and
--- true if the limit is for other apps. A malformed state counts as unused. A meter has these
--- functions
---   ready_at(k, from)  first time at which k more permits may be taken, Unix microseconds; an
---                      estimate if k is above the capacity. If may_close, not before `from`
---   take(k, at)        takes permits, and returns their mark: see charge.lua
---   left()             free permits
---   full_at()          time at which it has all permits again
+-- a new expiry. A concurrency meter has no such function. Returns nil if the limit does not exist
+-- or its definition is incomplete, and nil and true if the limit is for other apps. A malformed
+-- state counts as unused. A meter has these functions
+--   ready_at(k, from)  first time at which k more permits are free, Unix microseconds; an estimate
+--                      if k is above the capacity. A meter that can close returns no time before
+--                      `from`, if `from` is given
+--   take(k, at)        takes k permits, and returns their mark: see charge.lua
+--   left()             number of free permits
+--   full_at()          time at which all permits of the meter are free again
 -- and fields:
---   known            it is known when permits become free
---   windowed         permits become free by periods
---   closed           the limit is paused, or the key blocked
---   may_close        the meter may close again after it is ready
---   stale            Go must extend the calendar
---   wants_feedback   the limiter wants to know the results of calls
---   allows_advance   permits may be taken before they exist, if the caller begins only when they exist
+--   known            the script can compute when permits become free
+--   windowed         a window counts the permits, and frees them when it has passed
+--   closed           the limit is paused, or the key is blocked
+--   may_close        the meter can close again after it is ready
+--   stale            Go must extend the limit's calendar
+--   wants_feedback   the limiter must report the results of calls
+--   allows_advance   a call can take permits that are not free yet, if it begins when they are free
 -- Each kind is included in a branch, so that a call creates only the functions that it uses.
 local function load_meter(name, key, app, holder)
   local limit = limits[name]
@@ -53,7 +54,7 @@ local function load_meter(name, key, app, holder)
     if app and apps and (string.find(app, ',', 1, true) or not string.find(',' .. apps .. ',', ',' .. app .. ',', 1, true)) then
       return nil, true
     end
-    if (tonumber(blocked_us or nil) or 0) > now_us then -- the last block of any key
+    if (tonumber(blocked_us or nil) or 0) > now_us then -- the latest block of any key has not ended
       ends = math.min(tonumber(call('ZSCORE', hg('blocked', name), key) or nil) or 0, MAX_INT)
       ends = ends > now_us and ends or nil
     end
@@ -74,12 +75,12 @@ local function load_meter(name, key, app, holder)
   local store_state = limit.load(m, now_us, holder)
   if m.incomplete then return nil end
 
-  -- While a limit is paused, ready_at is in a minute, so that callers ask again. Nothing may be
-  -- taken in advance, because the call would begin while the meter is closed.
+  -- While a limit is paused, ready_at returns a time in a minute, so that callers ask again. No
+  -- call takes permits of a closed meter in advance, so that none begins before it opens.
   if paused or ends then
     m.closed, m.known, m.allows_advance = true, not paused and m.known, false
     local ready_at = m.ready_at
-    m.open_left = m.left -- free permits if it were open
+    m.open_left = m.left -- permits that would be free if the meter were open
     m.left = function() return 0 end
     m.ready_at = function(k, from)
       local at = math.max(paused and now_us + 60000000 or now_us, ends or 0, from or 0)

@@ -1,16 +1,16 @@
 -- @include meter
 
--- The outcomes, numbered as in Go's throttle.Outcome. STALE stays internal: Go extends a calendar
--- and runs the script again.
+-- The outcomes, numbered as in Go's throttle.Outcome. On STALE, Go extends the calendar and runs
+-- the script again, so callers of Go never see this outcome.
 local ALLOWED, DENIED, IMPOSSIBLE, NO_LIMIT, EXPIRED, STALE = 1, 2, 3, 4, 5, 6
 
 -- Positions of fields in a reply: see lanes/acquire.lua.
 local READY_AT, TIME, FLAG = 4, 8, 9
 
--- Loads the meters of a call from the triples limit, key, cost in ARGV. Meters in `loaded` are used
--- again, except those of concurrency limits, which depend on the holder. Funnels and token buckets
--- in `loaded` are stored once, at the end: see store_taken. Returns the meters, or nil and the
--- reply:
+-- Loads the meters of a call from the triples limit, key, cost in ARGV[first] to ARGV[last]. With a
+-- table `loaded`, the calls of a script share their meters there. Meters of concurrency limits are
+-- not shared, because they depend on the holder. The states of shared funnels and token buckets are
+-- stored once, at the end: see store_taken. Returns the meters, or nil and one of these replies:
 --   {NO_LIMIT, index, now_us, why}  why: 0 the limit was deleted, 1 Redis lost it, 2 it is
 --                                   for other apps
 --   {IMPOSSIBLE, index, now_us, 0, left, full_at_us, capacity}

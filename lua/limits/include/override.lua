@@ -1,7 +1,7 @@
 -- @include scope
 
--- Applies the record of a key to its meter: the override's rate and capacity, if the override is of
--- the limit's kind; and the share of the rate, if the limit adapts. A malformed record is ignored.
+-- Applies the record of a key to the key's meter. An override for the limit's kind sets the rate
+-- and the capacity. If the limit adapts, the share lowers the rate. A malformed record is ignored.
 local function override(m, kind, record, margin_us, adapts)
   local override_kind, n, per_us, capacity, since_us, share, rate_limited =
     string.match(record, '^%S+ (%S+) (%d+) (%d+) (%d+) (%d+) ([1-9]%d*) (%d+)')

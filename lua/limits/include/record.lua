@@ -3,18 +3,19 @@
 -- @include summary
 
 -- The record of a key that differs from its limit. Its fields are separated by spaces:
---   source           of the override: file, set, or - if there is none
---   kind             kind of limit that the override is for, or -
---   n, per_us        rate of the override; n = 0: the limit's
---   capacity         of the override; 0: the limit's
---   since_us         last change of the key's rate
+--   source           where the override is from: file (the config), set (at run time), - (none)
+--   kind             kind of limit for which the override is, or - without an override
+--   n, per_us        rate of the override; if n is 0, the key has the limit's rate
+--   capacity         capacity of the override; if 0, the key has the limit's capacity
+--   since_us         time of the last change of the key's rate
 --   share            part of the rate that the key has, in millionths
 --   rate_limited     number of consecutive 429s of the upstream
---   rate_limited_us  time of the last one
---   allowed_share    share that the 429s allow; the latency may require less
---   latency_us       latency of the upstream
---   feedback_us      time of the last feedback
+--   rate_limited_us  time of the last 429
+--   allowed_share    share that the 429s allow; a high latency can make share lower
+--   latency_us       latency of the upstream, smoothed; 0 if not measured
+--   feedback_us      time of the last accepted call, less a rest that speed_up has not counted
 --   slowed_us        time at which the key last slowed down
+-- Times are Unix microseconds. A time is 0 if the event never happened.
 local FIELDS = {
   'source', 'kind', 'n', 'per_us', 'capacity', 'since_us', 'share', 'rate_limited', 'rate_limited_us',
   'allowed_share', 'latency_us', 'feedback_us', 'slowed_us',
@@ -22,7 +23,8 @@ local FIELDS = {
 local FULL = 1000000 -- the full rate
 local PATTERN = '^%S+ %S+( (%d+) (%d+) %d+ %d+ [1-9]%d*' .. string.rep(' %d+', #FIELDS - 7) .. ')$'
 
--- Returns the record of a key. A malformed record counts as empty.
+-- Returns the record of a key. A key without a record, or with a malformed one, gets a record
+-- without an override and feedback.
 local function read_record(name, key)
   local r, i = { share = FULL, allowed_share = FULL }, 0
   local record = call('HGET', hg('overrides', name), key) or ''
@@ -37,21 +39,22 @@ local function read_record(name, key)
   return r
 end
 
--- Stores the state of a key's meter again, converted to the present rate.
+-- Converts the state of a key's meter to the present rate of the key, and stores the state again.
 local function store_meter(name, key)
   local m, store_state = load_meter(name, key)
   if store_state and not m.stale and call('EXISTS', m.state) == 1 then store_state() end
 end
 
--- Returns the time until which the feedback of a record is kept, or nil if nothing has to be
--- removed later. Feedback is kept for an hour. So is since_us, if there is no override: permits
--- that were taken before it, that is, at another rate, must not be given back.
+-- Returns the time at which the feedback of a record or the record ends: an hour after the last
+-- feedback. A record without an override also lasts an hour after since_us, because charge.lua
+-- needs since_us: permits taken before it had another rate, and are not given back. Returns nil for
+-- a record that has an override and no feedback.
 local function expires_at(r)
   local feedback_us = math.max(r.rate_limited_us, r.feedback_us, r.slowed_us)
   if feedback_us > 0 or r.source == '-' then return math.max(feedback_us, r.since_us) + MEMORY_US end
 end
 
--- Stores a record, and sets the limit's field `overrides`, which says that it has records.
+-- Stores a record, and sets the limit's field `overrides`, which says that the limit has records.
 local function store_record(name, key, r)
   local limit, words = hg('limit', name), { r.source, r.kind }
   for i = 3, #FIELDS do words[i] = int(r[FIELDS[i]]) end
@@ -66,7 +69,7 @@ local function has_content(r)
   return r.source ~= '-' or r.share < FULL or r.rate_limited > 0 or r.feedback_us > 0 or r.slowed_us > 0
 end
 
--- Deletes a record without content whose since_us is no longer needed.
+-- Deletes a record that has no content if its since_us is more than an hour ago.
 local function drop_if_empty(name, key, r)
   if has_content(r) or r.since_us + MEMORY_US > now_us then return end
   local limit, overrides = hg('limit', name), hg('overrides', name)
@@ -75,7 +78,8 @@ local function drop_if_empty(name, key, r)
   if call('EXISTS', overrides) == 0 and call('HDEL', limit, 'overrides') == 1 then store_summary(name) end
 end
 
--- Stores a record that changes the key's rate now. Permits in use stay in use.
+-- Stores a record with another rate for the key, which applies from now on. Permits in use stay in
+-- use.
 local function change_rate(name, key, r)
   store_meter(name, key)
   r.since_us = now_us
@@ -85,19 +89,19 @@ local function change_rate(name, key, r)
   publish_change('meter', name .. '|' .. key)
 end
 
--- Removes the override from a record.
+-- Removes the override from the record r, without storing r.
 local function clear_override(r)
   r.source, r.kind, r.n, r.per_us, r.capacity = '-', '-', 0, 0, 0
 end
 
--- Removes all feedback from a record.
+-- Removes all feedback from the record r, and stores r.
 local function forget_feedback(name, key, r)
   local slowed = r.share < FULL
   r.share, r.allowed_share, r.rate_limited, r.rate_limited_us, r.latency_us, r.feedback_us, r.slowed_us = FULL, FULL, 0, 0, 0, 0, 0
   if slowed then change_rate(name, key, r) else store_record(name, key, r) end
 end
 
--- Removes feedback that ended more than GRACE_MS ago, of up to 100 keys at a time.
+-- Removes the feedback of up to 100 keys whose feedback ended more than GRACE_MS ago.
 local function drop_ended(name)
   local ended = call('ZRANGEBYSCORE', hg('ending', name), '-inf', int(now_us - GRACE_MS * 1000), 'LIMIT', 0, 100)
   for i = 1, #ended do

@@ -1,12 +1,12 @@
 -- @include scope
 
--- A sliding log: at most n permits in every window of one period, exactly. k permits are free when
+-- A sliding log: exactly at most n permits in every window of one period. k permits are free when
 -- the (n-k+1)-th newest time is a period old.
--- State: LIST of the times of the last n permits, oldest first. charge.lua may add up to n more.
+-- State: LIST of the times of the last n permits, oldest first. charge.lua can add n entries more.
 local function sliding_log(m, now_us)
   local n, period_us = m.n, m.period_us
   local length = call('LLEN', m.state)
-  local last -- the newest time if it has been read; 0 if there is none
+  local last -- the newest time; nil before newest() has read it, 0 if the log is empty
 
   local function newest()
     last = last or tonumber(call('LINDEX', m.state, -1) or nil) or 0
@@ -46,8 +46,8 @@ local function sliding_log(m, now_us)
     return at
   end
 
-  -- Finds the first time that still counts by binary search. It begins with the oldest, which is
-  -- the result if the limit is in full use.
+  -- Finds by binary search the oldest time that still counts. The search begins with the oldest
+  -- time of the log, which is the result if all permits are in use.
   function m.left()
     local low, high, middle = 0, length, 0
     while low < high do

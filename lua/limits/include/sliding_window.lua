@@ -1,8 +1,9 @@
 -- @include scope
 
 -- Sums up the parts of a sliding window that still count, from a text "part count part count …",
--- oldest first. If the width of parts has changed, a part becomes the new part that contains its
--- last microsecond. Returns the sum, the newest part, its count, and the older parts as a text.
+-- oldest first. If the width of parts has changed, an old part becomes the part of the new width
+-- that contains the old part's last microsecond. Returns the sum, the number of the newest part or
+-- nil for none, the newest part's count, and the older parts as a text.
 local function sum_up(m, text, old_width, now_us)
   local width = ceil(m.period_us / 60)
   local sum, newest, count, older = 0, nil, 0, ''
@@ -20,15 +21,16 @@ local function sum_up(m, text, old_width, now_us)
   return sum, newest, count, older
 end
 
--- Returns the result of sum_up as the meter's state.
+-- Returns the text that stores the results of sum_up as the meter's state.
 local function parts_text(width, sum, newest, count, older)
   return int(width) .. ' ' .. int(sum) .. ' ' .. int(newest) .. ' ' .. int(count) .. ';' .. older
 end
 
 -- A sliding window in constant memory: the period has 60 parts, and a part counts until its last
--- microsecond has left the window. So never too little is counted.
--- State: "width sum part count;part count …": the sum of all parts, the newest part, and the older
--- ones, oldest first. A call reads only the parts that leave, and writes the newest.
+-- microsecond has left the window. So the count is never too low.
+-- State: "width sum part count;part count …": the width of a part in microseconds, the sum of all
+-- counts, the newest part, and the older parts, oldest first. A part is stored as its number and
+-- its count. A call parses only the older parts that have left the window.
 local function sliding_window(m, now_us)
   local n, period_us = m.n, m.period_us
   local width = ceil(period_us / 60)

@@ -1,9 +1,11 @@
 -- @include needs
 
--- Takes the permits of all meters, unless an earlier attempt has already taken them. With `at`, the
--- call begins at that later time. The reply is about the meter with the fewest free permits:
---   {ALLOWED, index of its need, now_us, now_us, left, full_at_us, capacity, shortest lease in
---    microseconds or 0, 1 if the limiter wants feedback else 0, then mark and given of each need}
+-- Takes the permits of all meters. If already_taken is true, an earlier attempt took the permits,
+-- and take_all only builds the reply. The call begins at the time `at`, or now if `at` is nil. The
+-- reply's index, left, full_at_us and capacity are about the meter with the fewest free permits:
+--   {ALLOWED, index of the need, now_us, now_us, left, full_at_us, capacity, shortest lease in
+--    microseconds or 0, 1 if the limiter must report results else 0, then mark and given (see
+--    charge.lua) of each need}
 local function take_all(meters, already_taken, at)
   local tightest, fewest, lease_us
   local result = { ALLOWED, 0, now_us, now_us, 0, 0, 0, 0, 0 }
@@ -22,7 +24,8 @@ local function take_all(meters, already_taken, at)
   return result
 end
 
--- Stores the funnels and token buckets from which calls took permits: see load_needs.
+-- Stores the states of the shared funnels and token buckets from which calls took permits: see
+-- load_needs.
 local function store_taken(loaded)
   for _, m in pairs(loaded) do
     if m.deferred == 'taken' then

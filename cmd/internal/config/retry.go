@@ -18,8 +18,8 @@ type Retry struct {
 	Errors []ErrorClass `yaml:"errors"`
 }
 
-// ErrorClass is the Backoff for errors of a Class, for errors whose text matches Match, or, if both
-// are set, for errors for which both hold. A field that is left out has the value in Retry.
+// ErrorClass is the Backoff for errors of a Class whose text matches Match. One of both can be left
+// out, and is no condition then. Any other field that is left out has the value in Retry.
 type ErrorClass struct {
 	// Class is the kind of error: 3xx, 4xx or 5xx for the status of an answer, network, exit or
 	// exit:N for the exit code of a command, or killed. The zero value means any.

@@ -22,10 +22,10 @@ type Task struct {
 	// once, or waits and takes none.
 	Limits []Need `yaml:"limits"`
 	// BlockOn429 are the limits whose keys are blocked when the upstream answers a job's call with
-	// 429. Nil means those with a key, or all if none has one.
+	// 429. Nil means the limits with a key, or all limits if none has a key.
 	BlockOn429 []string `yaml:"block_on_429"`
-	// RetryAfterScope selects the limits that are blocked until the upstream's Retry-After: those
-	// whose key is the called host, or all. The zero value means `host`.
+	// RetryAfterScope selects the limits that are blocked until the upstream's Retry-After: the
+	// limits whose key is the called host, or all limits. The zero value means `host`.
 	RetryAfterScope RetryAfterScope `yaml:"retry_after_scope"`
 	// MaxWait is the longest time that a job waits for its permits. The zero value means as long
 	// as it takes.
@@ -58,7 +58,7 @@ type Task struct {
 	// Retry says how long a failed job waits before it runs again.
 	Retry Retry `yaml:"retry"`
 	// RetryPosition is the position of a failed job that waits for its permits again: it keeps its
-	// place before all later jobs, or goes to the back. The zero value means `keep`.
+	// place before all later jobs, or goes to the end of its lane. The zero value means `keep`.
 	RetryPosition scheduler.RetryPosition `yaml:"retry_position"`
 	// Then are the jobs to enqueue when a job is done.
 	Then []Then `yaml:"then"`

@@ -16,7 +16,7 @@ local function read_group(i)
     max_advance_us = tonumber(max_advance_us), queued_at_us = tonumber(queued_at_us), waiting_since_us = tonumber(waiting_since_us),
     first_need = first_need, first_job = first_job, last_job = first_job + 2 * job_count - 1,
     ids = ids, costs = table.concat(costs, ','), lane = lane, waiting = hg('lane', lane), meters = false,
-    -- The following fields are set for each job. max_wait_us counts from the wait's start, since_us.
+    -- These fields are set for each job. max_wait_us counts from since_us, the wait's start.
     number = 0, arg = 0, id = false, name = false, useful_us = false, max_wait_us = false, since_us = false, before = false, mark = false, ticket = nil,
     cached_at_us = false, cached_wait = false, cache_line = false, refusal = false, same_rule = false, reserved_until_us = false, reservations = false,
   }

@@ -138,6 +138,18 @@ func TestParseFastLimit_Corrupt(t *testing.T) {
 	}
 }
 
+// TestFastLimits_CopyInUse: calls that load a copy of a limit at the same time can pass the end of its
+// skipped calls together. The fast path decides none of them.
+func TestFastLimits_CopyInUse(t *testing.T) {
+	s := &shared{}
+	f := parseFastLimit("api", "funnel 5 1000000 10 paused")
+	f.skip.Store(0) // the copy's last skipped call is under way
+	s.fast.Store("api", f)
+	if limits, err := s.fastLimits(t.Context(), []Need{{Limit: "api", Cost: 1}}); limits != nil || err != nil {
+		t.Errorf("%v, %v, want none", limits, err)
+	}
+}
+
 // TestLocal_ColdKeys: what counts nothing any more is dropped while calls go on, and looking at a
 // key keeps nothing.
 func TestLocal_ColdKeys(t *testing.T) {

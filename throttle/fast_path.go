@@ -77,7 +77,8 @@ func (s *shared) fastLimits(ctx context.Context, needs []Need) ([]*fastLimit, er
 			}
 			return nil, nil
 		}
-		if need.Cost == 0 || need.Cost > f.limit.Capacity {
+		// The limit can be nil: another call may delete a copy that this call has loaded already.
+		if f.limit == nil || need.Cost == 0 || need.Cost > f.limit.Capacity {
 			return nil, nil
 		}
 		limits[i] = f

@@ -108,8 +108,9 @@ func (s *Server) newPutBack(a *attempt, why *putBackError, msg []byte, unique bo
 	return back
 }
 
-// putBack puts a job back that waits for permits, or for a time that its handler chose. A job
-// without a wait is promoted like a granted one; if that fails, asynq's next poll brings it.
+// putBack puts a job back that waits for permits, or for a time that its handler chose. If the
+// job may run again at once, putBack also moves it to the head of its queue. If that fails, asynq's
+// next poll moves the job.
 //
 // The error is the one that asynq expects of its own script: ErrNotActive if asynq's recoverer or
 // an operator has taken the job. If Redis does not answer, asynq repeats the call until the job's
@@ -125,7 +126,7 @@ func (s *Server) putBack(ctx context.Context, a *attempt, why *putBackError, bac
 	return nil
 }
 
-// forgive writes back a job whose worker died, in place of asynq's recoverer. Usually recovery
+// forgive writes back a job whose worker died, in place of asynq's recoverer. Usually this package's recovery
 // finds such a job first. The first crashes are forgiven: the job runs again and spends no attempt,
 // even if the crashed attempt was its last. After forgivenCrashes such crashes forgive returns nil,
 // and asynq's own script counts the crash as a failure, so that a job that kills its workers ends

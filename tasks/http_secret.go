@@ -17,7 +17,7 @@ import (
 
 // Payloads are kept in Redis, shown by tools and copied into logs, so they contain references
 // instead of secrets. The worker inserts the secrets when it sends the request. In results, errors
-// and the payload of a redirect, the worker replaces secrets with their references. It does not
+// and the payload of the job that follows a redirect, the worker replaces secrets with their references. It does not
 // recognize a secret that the upstream returns in another form, such as base64.
 
 // reference matches ${env:NAME} and ${file:PATH}, and referenceStart its beginning.

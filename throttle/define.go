@@ -90,7 +90,7 @@ func (s *shared) write(ctx context.Context, source string, l Limit) (changed int
 }
 
 // fields returns the fields and values of a definition in Redis, with the window boundaries of its
-// calendar, and with all defaults except that of max_block_us. Meters count with n and period_us.
+// calendar, and with the default of each setting that the limit leaves out, except max_block_us. Meters count with n and period_us.
 // For all kinds but a fixed window, period_us includes the margin. The rate without the margin is
 // rate_n and per_us. If the result has a field twice, Redis stores the later value.
 func (l Limit) fields(edges string) []any {
@@ -295,8 +295,9 @@ func (s *shared) unsetKey(ctx context.Context, limit, key string) error {
 	return s.change(ctx, limit, setKeyScript, limit, key, script.Actor(ctx), "")
 }
 
-// defineKeys writes the overrides of a definition, and their text. If the text of the last
-// definition has the same override for a key, the script does not change this key.
+// defineKeys writes the overrides of a definition, and their text. If the
+// definition before had the same override for a key, the script leaves the key as it is, so that a
+// change at run time stays.
 func (s *shared) defineKeys(ctx context.Context, l Limit) error {
 	var text strings.Builder
 	args := []any{l.Name, string(l.Kind), ""}
@@ -309,7 +310,7 @@ func (s *shared) defineKeys(ctx context.Context, l Limit) error {
 	return unavailable(s.run(ctx, fileKeysScript, args...).Err())
 }
 
-// keys reads the records of all keys of a limit, in two round trips.
+// keys returns the keys that differ from their limit. It takes two round trips.
 func (s *shared) keys(ctx context.Context, limit string) ([]KeyState, error) {
 	records, err := s.rdb.HGetAll(ctx, s.prefix+"overrides:"+limit).Result()
 	if err != nil || len(records) == 0 {

@@ -20,7 +20,7 @@ type snapshot struct {
 	Changes []throttle.Change // the newest first
 	Summary summary
 	Now     time.Time // Redis's time when the data was read, in this process's zone
-	Err     error     // the error of the last read; nil if that read succeeded
+	Err     error     // nil if the data are of the newest read; else the error of the newest read
 }
 
 // Jobs returns the number of jobs in a state, in all queues.

@@ -50,7 +50,8 @@ type Walk struct {
 	cursor uint64
 }
 
-// NewWalk returns a Walk over the Redis servers that hold the jobs of these queues.
+// NewWalk returns a Walk over the Redis servers that hold these queues. The Walk returns the jobs of
+// all queues on these servers.
 func (db DB) NewWalk(ctx context.Context, queues []string) (*Walk, error) {
 	cluster, ok := db.Redis.(*redis.ClusterClient)
 	if !ok {

@@ -268,7 +268,8 @@ func (d *dispatcher) checkReserved() step {
 }
 
 // checkOrphans promotes denied jobs of this scope that have no record, so that they request permits
-// again. Either the limiter's Redis has lost the records, or it could not be reached.
+// again. Either the limiter's Redis has lost the records, or it could not be reached when the
+// job was denied.
 func (d *dispatcher) checkOrphans(queue string) step {
 	offset := 0
 	return func(ctx context.Context) (more bool, err error) {

@@ -12,7 +12,7 @@ type bounds struct {
 	trustTime int64
 }
 
-// bound says that total or more permits are not available before the time at, in Unix microseconds.
+// A bound says that `total` permits or more are not available before `at`, in Unix microseconds.
 // The total includes the permits held for lanes with an earlier turn.
 type bound struct {
 	total, at int64

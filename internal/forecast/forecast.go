@@ -21,8 +21,8 @@ type Forecast struct {
 	// Jobs is the number of waiting jobs in the lanes that were read. It does not include pending
 	// and planned jobs.
 	Jobs int
-	// Pending is the number of pending jobs in the forecast, WithoutRule the number of pending jobs
-	// whose rule is unknown.
+	// Pending is the number of jobs in asynq's pending lists that the forecast includes.
+	// WithoutRule is the number of pending jobs that it leaves out, because their rule is unknown.
 	Pending, WithoutRule int
 	// Estimated reports whether there were too many lanes or turns to simulate each of them, or the
 	// pending jobs come from a sample.
@@ -152,8 +152,8 @@ func (f *Forecast) estimate(l *lane, n int64) Estimate {
 	return e
 }
 
-// Last returns when the last of the waiting and pending jobs with known times would run, and an
-// estimate for the jobs whose time is unknown, or nil if there are none.
+// Last looks at the last waiting or pending job of each lane. last is the latest of these jobs with a
+// known time, and unknown the latest of those without one, or nil if there is none.
 func (f *Forecast) Last() (last Estimate, unknown *Estimate) {
 	last.Known = true
 	for _, l := range f.order {

@@ -18,7 +18,7 @@ const (
 	Waiting    State = "waiting"
 	Fetched    State = "fetched"
 	Redirected State = "redirected"
-	Missing    State = "missing" // a permanent 4xx, or a redirect that leads nowhere
+	Missing    State = "missing" // a permanent 4xx, or a redirect without a valid target
 	Failed     State = "failed"  // the job is archived or dropped; an operator can run an archived job again
 )
 

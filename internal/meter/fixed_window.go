@@ -9,8 +9,9 @@ import (
 
 // fixedWindow counts for a fixed window: n permits in each aligned period. A window opens margin
 // after its start and closes margin before its end, so that no call arrives in a window other than
-// the one that counts it. The count is valid while the last permit lies in the present window. If
-// Define changes the period or the zone, the count can be too high, but never too low.
+// the one that counts it. The count is valid while the last permit lies in the present window. After
+// a change to shorter windows the count can be too high. After a change to longer ones the count has
+// only the permits of the last old window.
 type fixedWindow struct {
 	limit       *Limit
 	last, count int64 // time of the last permit, and number of permits in its window

@@ -76,7 +76,8 @@ func Query(text string) string {
 
 // Redactor removes secrets from texts that are shown. In JSON it hides the whole values of fields.
 // In other text, such as an error or a log line, it hides what may be the value after a name, and so
-// can hide too much. It finds most secrets by their names only. IDs, keys and task types
+// can hide too much. It finds a secret by the name before it, and else only the values of
+// Authorization headers and the user part of URLs. IDs, keys and task types
 // are shown, because operators look up jobs by them, so secrets do not belong there.
 //
 // Go's regular expressions take time in proportion to the text's length. So no text makes the live
@@ -122,8 +123,8 @@ func (r Redactor) Text(text string) string {
 }
 
 // Value removes the secrets from a decoded JSON value at any depth, and returns the result. It
-// changes maps and slices in place. A header may be a field, an object of a name and a value, or a
-// pair of them. Every other string becomes what Text returns for it.
+// changes maps and slices in place. A header has one of three forms: {"Name": "value"},
+// {"name": "Name", "value": "value"} or ["Name", "value"]. Every other string becomes what Text returns for it.
 func (r Redactor) Value(v any) any {
 	switch v := v.(type) {
 	case map[string]any:

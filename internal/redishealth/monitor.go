@@ -108,8 +108,8 @@ func (m *Monitor) state() (ended time.Time, err error) {
 	return m.ended, m.err
 }
 
-// Check returns an error if Redis cannot be used now. It takes one round trip for each prefix, or
-// two in a cluster.
+// Check returns an error if Redis cannot be used now. It takes one round trip for each prefix, in
+// a cluster two for each prefix, and more if it also tries the rights.
 func (m *Monitor) Check(ctx context.Context) error {
 	_, before := m.state()
 	return m.check(ctx, ProblemOf(before) == NoRights)

@@ -64,7 +64,7 @@ func (l LimitSummary) Add(other LimitSummary) LimitSummary {
 // do not count.
 type QueueSummary struct {
 	Done  int64         `json:"d,omitempty"`
-	Ended int64         `json:"e"`           // whatever their End
+	Ended int64         `json:"e"`           // all of these attempts
 	Ran   time.Duration `json:"r,omitempty"` // sum of their durations
 }
 
@@ -219,7 +219,7 @@ type Process struct {
 	Config      string    `json:"config"` // name of the config file, and a checksum of its text
 	Started     time.Time `json:"started"`
 	Running     int64     `json:"running"`     // number of running jobs
-	Concurrency int       `json:"concurrency"` // largest number of running jobs
+	Concurrency int       `json:"concurrency"` // number of jobs that may run at once
 	// LastSeen is by Redis's clock. A process is lost if it was not seen for 30 s and did not stop.
 	LastSeen time.Time `json:"seen"`
 	Lost     bool      `json:"lost"`

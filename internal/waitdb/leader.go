@@ -24,9 +24,9 @@ func NewEpoch() string { return fmt.Sprint(Version, " ", uuid.NewString()) }
 
 // Claim binds the scope to one asynq Redis for the time life. data is the ID of the data in that
 // Redis, and before is the previous ID of these data, or empty if it is unknown. If the scope is
-// bound to another asynq Redis, Claim returns the ID of its data as other. If this process cannot
+// bound to another asynq Redis, other is the ID of the asynq data in that Redis. If this process cannot
 // use the version of the scope's data, Claim returns that version: it is newer, or a worker of an
-// older version still leads. If the scope is bound, other is empty and version is 0.
+// older version still leads. If Claim succeeds, other is empty and version is 0.
 func (db *DB) Claim(ctx context.Context, data, before string, life time.Duration) (other string, version int64, err error) {
 	reply, err := db.run(ctx, claimScript, data, before, life.Milliseconds(), Version).Slice()
 	if err != nil {
@@ -88,8 +88,8 @@ func (db *DB) StepDown(ctx context.Context, process, successor string) error {
 	return db.run(ctx, stepDownScript, process, successor).Err()
 }
 
-// RequestLead asks the leader to step down for a process that leads the given number of other
-// scopes.
+// RequestLead asks the leader to hand the lead over to a process. scopes is the number of scopes that
+// this process leads already. The leader may refuse.
 func (db *DB) RequestLead(ctx context.Context, process string, scopes int) error {
 	return db.notify(ctx, Notification{LeadRequested, int64(scopes), process})
 }

@@ -1,7 +1,7 @@
 -- Reads for each given lane the number of waiting jobs, the costs of a sample of these jobs, and
 -- the time of the lane's last turn.
 -- KEYS[1] key prefix of the scope, hg:{scope}:
--- ARGV[1] most jobs in the sample of a lane; all jobs of a lane that has fewer
+-- ARGV[1] maximum number of jobs in the sample of a lane; a lane with fewer jobs is read whole
 -- ARGV[2…] lanes
 -- Returns for each lane a list of
 --   jobs          number of waiting jobs

@@ -138,8 +138,9 @@ func (f cronField) value(text string) int {
 // Next returns the entry's first tick after a moment, in the entry's zone, or the zero time if the
 // entry is invalid. It does no I/O, and ignores pauses, Disabled and earlier ticks.
 //
+// An @every entry ticks at each multiple of its duration since 1970.
 // An entry for every hour (an hour field of * or all 24) ticks whenever the zone's wall clock
-// matches its fields. Every other entry ticks once for each matching time of day. If the clocks go
+// matches its fields. Every other entry with fields ticks once for each matching time of day. If the clocks go
 // forward over one or more matching times, the entry ticks once, at the end of the gap. If the
 // clocks go back and a matching time occurs twice, the entry ticks the first time only.
 func (e Entry) Next(after time.Time) time.Time {
@@ -214,7 +215,7 @@ func (s schedule) nextWallTime(wall time.Time) time.Time {
 
 const day = 24 * time.Hour
 
-// missedAfter is the age from which on a due tick counts as missed. A restart takes less time.
+// A due tick that is older than missedAfter counts as missed. A restart takes less time.
 const missedAfter = 30 * time.Second
 
 // plan splits the due ticks in (last, upTo]: run has the ticks to enqueue, oldest first, and missed

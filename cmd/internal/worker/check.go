@@ -86,7 +86,8 @@ func restartWarning(ctx context.Context, rdb redis.UniversalClient, prefix strin
 	return ""
 }
 
-// savingWarning is about a Redis that loses more than a second of data in a crash.
+// savingWarning is about a Redis without an append-only file. A crash loses all data since the last
+// snapshot.
 func savingWarning(ctx context.Context, rdb redis.UniversalClient) string {
 	if infoOf(ctx, rdb)["aof_enabled"] != "0" {
 		return ""
@@ -95,7 +96,8 @@ func savingWarning(ctx context.Context, rdb redis.UniversalClient) string {
 }
 
 // maxSkew is the largest difference between the clocks that is not reported. With a larger
-// difference, asynq can take a waiting job out too early, and the job is denied once more.
+// difference, asynq can start a waiting job before its permits are available. The job is then denied
+// once more.
 const maxSkew = 3 * time.Second
 
 func clockWarning(ctx context.Context, rdb redis.UniversalClient) string {

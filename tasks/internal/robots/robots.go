@@ -207,7 +207,7 @@ func pathOf(url string) string {
 
 // normalize returns a path and its query in a normalized percent-encoding (2.2.2), so that equal
 // paths become equal texts. It decodes characters that need no encoding, and encodes characters
-// that a URL cannot contain. Separators, such as & and %26, stay as they are. normalize always
+// that a URL cannot contain. Separators stay as they are, encoded or not: & stays &, and %26 stays %26. normalize always
 // encodes $. It encodes * only in targets, so that a * in a pattern is a wildcard.
 func normalize(path string, pattern bool) string {
 	encode := func(c byte) bool { return c <= ' ' || c >= 0x7f || c == '$' || c == '*' && !pattern }

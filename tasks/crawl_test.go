@@ -34,7 +34,7 @@ func TestCrawl_Seed_JoinsOrBeginsAgain(t *testing.T) {
 			t.Errorf("joined: %+v, want 6 pages", p)
 		}
 		if got := c.result(joined) + c.result(again); !strings.Contains(got, `"fetched"`) || !strings.Contains(got, `"seen"`) {
-			t.Errorf("a new URL of the crawl, and one that it has: %s", got)
+			t.Errorf("results of a new URL and of a URL that the crawl has fetched: %s", got)
 		}
 		c.seed(tasks.CrawlFetch{URL: "http://a.test/0", Depth: 1, Start: 3})
 		if p := c.wait(); p.Found != 2 || p.LeftOut.TooDeep != 1 || c.web.requests()["http://a.test/0"] != 2 {

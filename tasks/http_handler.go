@@ -77,7 +77,7 @@ type HTTPHandler struct {
 	shared http.RoundTripper // the transport of all calls; nil before the first call
 }
 
-// openResponse is a response whose body has not been read. Whoever calls exchange must close Body.
+// openResponse is a response whose body has not been read. The caller of exchange must close Body.
 type openResponse struct {
 	*http.Response
 	status  *StatusError // describes the response, whether its status is expected or not

@@ -24,9 +24,9 @@ func (db DB) Reconcile(ctx context.Context, queue string) (repaired int, err err
 	return db.Restore(ctx, queue, slices.Concat(active.Val(), leases.Val())...)
 }
 
-// Restore repairs jobs of which Redis has lost the hash, or the entry in a list or sorted set of
-// the queue, by eviction or in a failover. asynq itself never repairs such jobs. Restore adds each
-// job to the list or set of the state that its hash names. If a job has no message, it cannot run,
+// Restore repairs jobs after Redis has lost a job's hash, or its entry in a list or sorted set of the
+// queue. Redis loses them by eviction or in a failover, and asynq never repairs such jobs. Restore
+// adds each job to the list or set of the state in its hash. If a job has no message, it cannot run,
 // and Restore deletes it after its lease. Restore returns the number of corrected entries, which
 // can be several of one job.
 func (db DB) Restore(ctx context.Context, queue string, ids ...string) (restored int, err error) {

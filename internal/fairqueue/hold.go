@@ -215,8 +215,8 @@ func (l *lane) maxPaid(n *need) int64 {
 	return max(1, most)
 }
 
-// useHolds ends the holds of a lane for its granted turn. At windows the lane keeps holding permits
-// for the other turns that it has paid for.
+// useHolds ends the holds of a lane for its granted turn. At windows the lane keeps the permits that
+// are held for its other paid turns.
 func (c *Core) useHolds(l *lane, now int64) {
 	for _, n := range l.needs {
 		h := n.heldBy(l)

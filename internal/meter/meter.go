@@ -160,8 +160,8 @@ func Read(l *Limit, state []any) Meter {
 const Grace = int64(time.Minute / time.Microsecond)
 
 // Memory is the time for which the last change of a key's rate is stored, and for which a call can
-// give permits back. After that time nobody knows whether the rate has changed since the call. If
-// it has, the call could give back more than it took.
+// give permits back. After that time a call gives nothing back. If the rate had changed since the call,
+// the call could give back more than it took.
 const Memory = int64(time.Hour / time.Microsecond)
 
 // Expired reports whether the caller can drop the meter: all its permits have been free for Grace,

@@ -26,7 +26,7 @@ type Job struct {
 	// clock. If it is set, the job gets the place in its lane that belongs to that time, and MaxWait
 	// counts from the first denial after that attempt. Zero means that there was no attempt.
 	QueuedAt time.Time
-	// WaitingSince is for a job of which an earlier attempt was allowed but did not start. It is the
+	// WaitingSince is set if an earlier attempt of the job was allowed but did not start. It is the
 	// start of that attempt's wait, by the limiter's clock. MaxWait then counts from WaitingSince,
 	// and QueuedAt must be set, too. Zero means that there was no such attempt.
 	WaitingSince time.Time

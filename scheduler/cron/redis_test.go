@@ -26,7 +26,7 @@ func (r recorder) EnqueueContext(ctx context.Context, task *asynq.Task, opts ...
 	return info, err
 }
 
-// TestThreeRunnersOnACluster: of three replicas, one of which is replaced meanwhile, each tick is
+// TestThreeRunnersOnACluster: three replicas run the entries, and one of them is replaced. Each tick is
 // enqueued once, one for each second.
 func TestThreeRunnersOnACluster(t *testing.T) {
 	cluster := redistest.RunCluster(t)

@@ -2,7 +2,7 @@
 
 -- Returns the meter that is ready last, and the first time from `at` on at which all meters are
 -- ready. The search takes steps, because a window with a margin can close before another meter is
--- ready. After 100 steps it ends with the time that it has reached, at which callers try again.
+-- ready. After 100 steps it returns the last time that it tried. Callers ask again at that time.
 local function all_open(meters, deciding, at)
   for _ = 1, 100 do
     local before = at

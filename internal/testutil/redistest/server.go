@@ -22,6 +22,7 @@ import (
 // Server is a redis-server process on a loopback port. It is not safe for concurrent use.
 type Server struct {
 	port         int
+	reserved     net.PacketConn // the UDP port of the same number
 	dir          string
 	args         []string // further arguments, which win over the server's own
 	under        []string // a program with arguments that runs redis-server
@@ -47,10 +48,10 @@ func StartUnder(program []string, args ...string) (*Server, error) {
 	return s, s.start()
 }
 
-// start starts the server. Another process may take the port first, so it tries a few.
+// start starts the server. A program that is no test may take the port first, so it tries a few.
 func (s *Server) start() (err error) {
 	for range 5 {
-		if s.port, err = freePort(); err == nil {
+		if err = s.reservePort(); err == nil {
 			err = s.Restart()
 		}
 		if !errors.Is(err, errExited) {
@@ -63,18 +64,29 @@ func (s *Server) start() (err error) {
 	return err
 }
 
-// freePort returns a port below those of outgoing connections, which would take it while the server
-// is stopped. The cluster bus is at port + 10000.
-func freePort() (int, error) {
-	var err error
+// reservePort chooses a free port. While the server is stopped, nobody else takes the port: it is
+// below the ports of outgoing connections, and the UDP socket of the same number keeps the servers of
+// other tests away from it. The bus of a cluster node is at the port + 10000.
+func (s *Server) reservePort() (err error) {
 	for range 50 {
-		port := 10000 + rand.IntN(12000)
+		s.releasePort()
+		s.port = 10000 + rand.IntN(10000)
+		if s.reserved, err = net.ListenPacket("udp", s.Addr()); err != nil {
+			continue
+		}
 		var listener net.Listener
-		if listener, err = net.Listen("tcp", "127.0.0.1:"+strconv.Itoa(port)); err == nil {
-			return port, listener.Close()
+		if listener, err = net.Listen("tcp", s.Addr()); err == nil {
+			return listener.Close()
 		}
 	}
-	return 0, fmt.Errorf("no free loopback port for redis-server: %w", err)
+	return fmt.Errorf("no free loopback port for redis-server: %w", err)
+}
+
+func (s *Server) releasePort() {
+	if s.reserved != nil {
+		_ = s.reserved.Close()
+		s.reserved = nil
+	}
 }
 
 // Pid returns the ID of the process, or 0 while it is stopped.
@@ -165,7 +177,10 @@ func (s *Server) Restart() error {
 }
 
 // Close stops the server and removes its folder.
-func (s *Server) Close() error { return errors.Join(s.Stop(), os.RemoveAll(s.dir)) }
+func (s *Server) Close() error {
+	defer s.releasePort()
+	return errors.Join(s.Stop(), os.RemoveAll(s.dir))
+}
 
 // errExited is returned if redis-server ended before it answered, most likely because its port was
 // taken.

@@ -8,8 +8,7 @@ import (
 
 const errLocked = windows.ERROR_LOCK_VIOLATION
 
-// lockFile locks a byte after the end of the file, because other processes read the file, and Windows
-// does not let them read locked bytes.
+// lockFile locks a byte after the end of the file: on Windows, no other process can read a locked byte.
 func lockFile(file *os.File) error {
 	return windows.LockFileEx(windows.Handle(file.Fd()), windows.LOCKFILE_EXCLUSIVE_LOCK|windows.LOCKFILE_FAIL_IMMEDIATELY,
 		0, 1, 0, &windows.Overlapped{OffsetHigh: 1 << 30})

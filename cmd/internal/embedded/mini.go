@@ -25,8 +25,7 @@ func (s *Store) runMini(ctx context.Context) error {
 	debug.SetGCPercent(400) // miniredis makes much garbage: this halves the CPU time to enqueue 60,000 jobs
 	m, file := miniredis.NewMiniRedis(), filepath.Join(s.dir, "appendonly.aof")
 	defer m.Close()
-	// No connection is reused: the last save comes after the server has closed all connections, and
-	// needs a new connection.
+	// No connection is used twice, because the last save comes after the server has closed all connections.
 	rdb := redis.NewClient(&redis.Options{ConnMaxLifetime: 1, ReadTimeout: -1, Dialer: func(context.Context, string, string) (net.Conn, error) { return m.Dial() }})
 	defer rdb.Close()
 	if err := load(rdb, file); err != nil {

@@ -20,11 +20,10 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// FolderName is the name of the folder that holds the data.
-const FolderName = ".headgate"
-
-// answerTimeout bounds the time that a server needs to start, to answer and to end.
-const answerTimeout = 10 * time.Second
+const (
+	FolderName    = ".headgate"      // the name of the folder that holds the data
+	answerTimeout = 10 * time.Second // bounds the time that a server needs to start, to answer and to end
+)
 
 var (
 	tick            = time.Second        // time between two checks of the folder, and the shortest between two saves of a miniredis
@@ -116,8 +115,7 @@ func (s *Store) keep(ctx context.Context) (err error) {
 // serve runs the server until it ends, or returns nil if another process runs it. If the folder is
 // removed, other processes do not find the server, so serve ends it.
 func (s *Store) serve(ctx context.Context) error {
-	// Only the owner of a folder can change its mode, so this fails if another user has made the
-	// folder, as a trap in /tmp.
+	// Chmod fails if another user has made the folder as a trap, because only the owner can change a mode.
 	if err := errors.Join(os.MkdirAll(s.dir, 0o700), os.Chmod(s.dir, 0o700)); err != nil {
 		return err
 	}

@@ -2,11 +2,12 @@
 -- the same job ID. The first replica that calls this script for the tick also counts the tick.
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] schedule
--- ARGV[2] time up to which the schedule's ticks are done, Unix seconds; '' leaves it as it is
--- ARGV[3] zone and cron line of the schedule; '' if the config no longer has the schedule
+-- ARGV[2] time up to which the schedule's ticks are done, Unix seconds
+-- ARGV[3] zone and cron line of the schedule; '' if the config no longer has the schedule. Then the
+--   recorded time stays as it is
 -- ARGV[4] outcome of the tick: enqueued, skipped: … or failed: …; '' if the call is for no tick
 -- ARGV[5] ID and queue of the tick's job; '' if this replica enqueued no job
--- Returns 1, or 0 if ARGV[2] is '' or is not later than the recorded time
+-- Returns 1, or 0 if the recorded time stays as it is
 -- @include scope
 local name, last, spec, outcome, job = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 
@@ -15,7 +16,7 @@ local KEPT_S = 2592000
 
 local schedule = hg('cron', name)
 local before = tonumber(call('HGET', schedule, 'last')) or 0
-local is_new = last ~= '' and before < tonumber(last)
+local is_new = spec ~= '' and before < tonumber(last)
 if is_new then call('HSET', schedule, 'last', last) end
 if is_new and outcome ~= '' then
   call('HSET', schedule, 'tick', last, 'outcome', outcome)

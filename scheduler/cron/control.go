@@ -2,6 +2,7 @@ package cron
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -10,14 +11,30 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
+// ErrNoSchedule is wrapped by the errors of Pause, Resume and Trigger if the Runner has no entry
+// with the given name. Messages for users say schedule instead of entry.
+var ErrNoSchedule = errors.New("no such schedule")
+
+// find returns the schedule of the entry with that name, its state, and Redis's time.
+func (r *Runner) find(ctx context.Context, name string) (schedule, state, time.Time, error) {
+	r.mu.Lock()
+	s, ok := r.schedules[name]
+	r.mu.Unlock()
+	if !ok {
+		return s, state{}, time.Time{}, fmt.Errorf("%w: %q", ErrNoSchedule, name)
+	}
+	states, now, err := r.read(ctx, name)
+	if err != nil {
+		return s, state{}, now, err
+	}
+	return s, states[0], now, states[0].err
+}
+
 // Pause stops the entry's ticks on every replica, from now by Redis's clock until Resume. The pause
 // lasts even if processes restart, or if the entry is disabled or removed meanwhile. Pausing a
 // paused entry has no effect.
 func (r *Runner) Pause(ctx context.Context, name string) error {
-	if _, err := r.schedule(name); err != nil {
-		return err
-	}
-	_, now, err := r.read(ctx)
+	_, _, now, err := r.find(ctx, name)
 	if err != nil {
 		return err
 	}
@@ -33,30 +50,14 @@ func (r *Runner) Pause(ctx context.Context, name string) error {
 	return r.logChange(ctx, name, "paused")
 }
 
-// logChange adds a line to the changelog. The actor in it is the one that throttle.WithActor has
-// put into ctx. what is a past participle, such as "paused".
-func (r *Runner) logChange(ctx context.Context, name, what string) error {
-	log := throttle.New(r.rdb, throttle.Options{Scope: r.scope, Logger: r.log})
-	if err := log.Internals().Note(ctx, throttle.Change{What: what, Schedule: name}); err != nil {
-		return fmt.Errorf("schedule %s was %s, but the changelog could not be written: %w", name, what, err)
-	}
-	return nil
-}
-
 // Resume ends a Pause. The ticks during the pause are dropped, and do not count as missed. If the
 // entry is not paused, Resume does nothing.
 func (r *Runner) Resume(ctx context.Context, name string) error {
-	if _, err := r.schedule(name); err != nil {
+	_, stored, now, err := r.find(ctx, name)
+	if err != nil || stored.Paused == 0 {
 		return err
 	}
-	states, now, err := r.read(ctx, name)
-	if err == nil {
-		err = states[0].err
-	}
-	if err != nil || states[0].Paused == 0 {
-		return err
-	}
-	if _, err := r.advance(ctx, name, now, states[0].Spec, "", ""); err != nil {
+	if _, err := r.advance(ctx, name, now, stored.Spec, "", ""); err != nil {
 		return err
 	}
 	resumed, err := r.rdb.HDel(ctx, r.key(name), "paused").Result()
@@ -77,11 +78,7 @@ func (r *Runner) Resume(ctx context.Context, name string) error {
 // If Trigger returns an ID and an error, the job is enqueued. But Redis may have no record of the
 // job for OverlapSkip, or the changelog no line about it.
 func (r *Runner) Trigger(ctx context.Context, name string) (string, error) {
-	s, err := r.schedule(name)
-	if err != nil {
-		return "", err
-	}
-	_, now, err := r.read(ctx)
+	s, _, now, err := r.find(ctx, name)
 	if err != nil {
 		return "", err
 	}
@@ -98,6 +95,16 @@ func (r *Runner) Trigger(ctx context.Context, name string) (string, error) {
 		return id, fmt.Errorf("schedule %s: job %s is enqueued, but not recorded: %w", name, id, err)
 	}
 	return id, r.logChange(ctx, name, "run")
+}
+
+// logChange adds a line to the changelog. The actor in it is the one that throttle.WithActor has
+// put into ctx. what is a past participle, such as "paused".
+func (r *Runner) logChange(ctx context.Context, name, what string) error {
+	log := throttle.New(r.rdb, throttle.Options{Scope: r.scope, Logger: r.log})
+	if err := log.Internals().Note(ctx, throttle.Change{What: what, Schedule: name}); err != nil {
+		return fmt.Errorf("schedule %s was %s, but the changelog could not be written: %w", name, what, err)
+	}
+	return nil
 }
 
 // Status is an entry with the state of its ticks.

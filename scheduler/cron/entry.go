@@ -1,6 +1,7 @@
 package cron
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"regexp"
@@ -10,18 +11,18 @@ import (
 	"time"
 
 	"github.com/hibiken/asynq"
+
+	"github.com/headgate/headgate/throttle"
 )
 
 // Entry is a task that is enqueued at the times of a cron line. Each of these times is a tick.
 type Entry struct {
-	// Name is unique among the entries: letters, digits and _ . : - up to 100. The job of a tick
-	// has the ID Scope/Name@seconds, where seconds is the tick as Unix time. In the default scope
-	// the ID is Name@seconds.
+	// Name is unique among the entries: 1 to 100 letters, digits and _ . : -
 	Name string
 	// Cron is five fields (minute, hour, day of month, month, day of week), six
 	// that begin with the second, or one of @hourly, @daily, @weekly, @monthly, @yearly and
 	// @every with a duration of whole seconds. @every ticks at the multiples of its
-	// duration since 1970, so all machines agree, also after a restart. Required.
+	// duration since 1970, so all machines agree. Required.
 	//
 	// A field is *, a value, a range or a list of these, with an optional step. Ranges may wrap
 	// around (22-2, fri-mon), and 7 is Sunday, as 0 is. A step that is larger than its range is an
@@ -69,9 +70,9 @@ const (
 )
 
 // UnmarshalText parses one of the values.
-func (m *Missed) UnmarshalText(text []byte) error { return choose((*string)(m), text, missedValues) }
-
-const missedValues = "skip, once, all"
+func (m *Missed) UnmarshalText(text []byte) error {
+	return choose((*string)(m), text, "missed", "skip, once, all")
+}
 
 // Overlap selects whether a tick is dropped while an earlier job of the entry is unfinished.
 type Overlap string
@@ -85,75 +86,64 @@ const (
 )
 
 // UnmarshalText parses one of the values.
-func (o *Overlap) UnmarshalText(text []byte) error { return choose((*string)(o), text, overlapValues) }
+func (o *Overlap) UnmarshalText(text []byte) error {
+	return choose((*string)(o), text, "overlap", "allow, skip")
+}
 
-const overlapValues = "allow, skip"
-
-// choose sets value to the text, or returns an error if values does not list the text.
-func choose(value *string, text []byte, values string) error {
+// choose sets a field to the text, or returns an error if values does not list the text.
+func choose(to *string, text []byte, field, values string) error {
 	if !slices.Contains(strings.Split(values, ", "), string(text)) {
-		return fmt.Errorf("%q: want one of %s", text, values)
+		return fieldError(field, string(text), "want one of "+values)
 	}
-	*value = string(text)
+	*to = string(text)
 	return nil
 }
 
-// EntryError is one mistake in an entry.
-type EntryError struct {
-	Entry string // the entry's Name
-	Field string // field name of config files, such as missed_max; but "type" for their field task
-	Value string // the field's value
-	Hint  string // what is wrong with the value and what would be right
+func fieldError(field, value, want string) error {
+	return &throttle.FieldError{Field: field, Value: strconv.Quote(value), Want: want}
 }
 
-// Error names the entry, the field and its value.
-func (e *EntryError) Error() string {
-	return fmt.Sprintf("schedule %q: %s %q %s", e.Entry, e.Field, e.Value, e.Hint)
-}
-
-// Validate reports all mistakes in the entry as one error that joins an [EntryError] for each. A
-// line that never ticks, such as one for 31 February, is a mistake.
+// Validate returns all mistakes in the entry as one error, which joins a [throttle.FieldError] for
+// each. Their fields have the names of config files. A line that never ticks, such as one for 31
+// February, is a mistake.
 func (e Entry) Validate() error {
-	var errs []error
-	wrong := func(bad bool, field, value, hint string) {
+	_, err := newSchedule(e)
+	errs := []error{err}
+	wrong := func(bad bool, field, value, want string) {
 		if bad {
-			errs = append(errs, &EntryError{e.Name, field, value, hint})
+			errs = append(errs, fieldError(field, value, want))
 		}
 	}
-	wrong(!entryName.MatchString(e.Name), "name", e.Name,
-		"must be 1 to 100 letters, digits and _ . : -")
-	if _, err := newSchedule(e); err != nil {
-		errs = append(errs, err)
-	}
-	wrong(strings.TrimSpace(e.Type) == "", "type", e.Type,
-		"must be a task type such as http:request")
-	wrong(e.Queue != "" && strings.TrimSpace(e.Queue) == "", "queue", e.Queue,
-		"must not be blank: leave it out for the default queue")
-	wrong(e.Jitter < 0 || e.Jitter%time.Second != 0, "jitter", e.Jitter.String(),
-		"must be whole seconds, such as 30s")
-	wrong(e.Missed != "" && new(Missed).UnmarshalText([]byte(e.Missed)) != nil, "missed", string(e.Missed),
-		"must be one of "+missedValues)
-	wrong(e.MissedMax < 0, "missed_max", fmt.Sprint(e.MissedMax), "must be 0 or more; 0 means 100")
-	wrong(e.Overlap != "" && new(Overlap).UnmarshalText([]byte(e.Overlap)) != nil, "overlap", string(e.Overlap),
-		"must be one of "+overlapValues)
+	wrong(!entryName.MatchString(e.Name), "name", e.Name, "want 1 to 100 letters, digits and _ . : -")
+	wrong(strings.TrimSpace(e.Type) == "", "task", e.Type, "want a task type such as http:request")
+	wrong(e.Queue != "" && strings.TrimSpace(e.Queue) == "", "queue", e.Queue, "leave it out for the default queue")
+	wrong(e.Jitter < 0 || e.Jitter%time.Second != 0, "jitter", e.Jitter.String(), "want whole seconds, such as 30s")
+	wrong(e.MissedMax < 0, "missed_max", fmt.Sprint(e.MissedMax), "want 0 or more; 0 means 100")
+	errs = append(errs,
+		new(Missed).UnmarshalText([]byte(cmp.Or(e.Missed, MissedSkip))),
+		new(Overlap).UnmarshalText([]byte(cmp.Or(e.Overlap, OverlapAllow))))
 	for _, option := range e.Options {
-		hint, bad := forbiddenOptions[option.Type()]
-		wrong(bad, "options", option.String(), hint)
-		wrong(option.Type() == asynq.GroupOpt && e.Jitter > 0, "options", option.String(),
-			"is not allowed with jitter: asynq does not aggregate delayed jobs")
+		want, bad := forbiddenOptions[option.Type()]
+		wrong(bad, "options", option.String(), want)
+		wrong(option.Type() == asynq.GroupOpt && e.Jitter > 0, "options", option.String(), "leave out jitter: asynq does not aggregate delayed jobs")
+	}
+	for i, err := range errs {
+		if err != nil {
+			errs[i] = fmt.Errorf("schedule %q: %w", e.Name, err)
+		}
 	}
 	return errors.Join(errs...)
 }
 
-// forbiddenOptions has a hint for each option that an entry may not have: it suits only a single
-// job, or the Runner itself sets it.
+// forbiddenOptions says what to use instead of each option that suits only a single job, or that
+// the Runner itself sets.
 var forbiddenOptions = map[asynq.OptionType]string{
-	asynq.TaskIDOpt:    "is not allowed: the job's ID is made of scope, entry and tick",
-	asynq.QueueOpt:     "is not allowed: set queue",
-	asynq.ProcessAtOpt: "is not allowed: cron sets the time, and jitter a delay",
-	asynq.ProcessInOpt: "is not allowed: cron sets the time, and jitter a delay",
-	asynq.DeadlineOpt:  "is not allowed: ticks cannot share a deadline, use timeout",
-	asynq.UniqueOpt:    "is not allowed: use overlap: skip",
+	asynq.TaskIDOpt:    "leave it out: the job's ID is made of scope, entry and tick",
+	asynq.QueueOpt:     "set queue instead",
+	asynq.ProcessAtOpt: "leave it out: cron sets the time, and jitter a delay",
+	asynq.ProcessInOpt: "leave it out: cron sets the time, and jitter a delay",
+	asynq.DeadlineOpt:  "ticks cannot share a deadline: use timeout",
+	asynq.UniqueOpt:    "use overlap: skip",
 }
 
 // entryName excludes the characters that separate a name from the rest of a job's ID.

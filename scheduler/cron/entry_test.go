@@ -9,6 +9,8 @@ import (
 
 	"github.com/hibiken/asynq"
 	"pgregory.net/rapid"
+
+	"github.com/headgate/headgate/throttle"
 )
 
 func TestValidate_NamesFieldAndValue(t *testing.T) {
@@ -21,11 +23,11 @@ func TestValidate_NamesFieldAndValue(t *testing.T) {
 		change func(*Entry)
 		want   string
 	}{
-		{"no name", func(e *Entry) { e.Name = "" }, `name "" must be 1 to 100 letters`},
-		{"no cron", func(e *Entry) { e.Cron = " " }, `cron " " must be a cron line`},
-		{"31 February", func(e *Entry) { e.Cron = "0 0 31 2 *" }, `cron "0 0 31 2 *" never ticks`},
+		{"no name", func(e *Entry) { e.Name = "" }, `name "": want 1 to 100 letters`},
+		{"no cron", func(e *Entry) { e.Cron = " " }, `cron " ": want a cron line`},
+		{"31 February", func(e *Entry) { e.Cron = "0 0 31 2 *" }, `cron "0 0 31 2 *": it never ticks`},
 		{"empty list", func(e *Entry) { e.Cron = ", * * * *" }, "never ticks"},
-		{"four fields", func(e *Entry) { e.Cron = "0 9 * *" }, "is no cron line: expected 5 to 6 fields, found 4"},
+		{"four fields", func(e *Entry) { e.Cron = "0 9 * *" }, "expected 5 to 6 fields, found 4"},
 		{"minute 60", func(e *Entry) { e.Cron = "60 9 * * *" }, "end of range (60) above maximum (59)"},
 		{"wraps from 70", func(e *Entry) { e.Cron = "70-2 9 * * *" }, "beginning of range (70)"},
 		{"second monday", func(e *Entry) { e.Cron = "0 0 * * MON#2" }, "MON#2"},
@@ -33,24 +35,24 @@ func TestValidate_NamesFieldAndValue(t *testing.T) {
 		{"weekday", func(e *Entry) { e.Cron = "0 0 15W * *" }, "want five fields"},
 		{"hash", func(e *Entry) { e.Cron = "H * * * *" }, "want five fields"},
 		{"reboot", func(e *Entry) { e.Cron = "@reboot" }, "unrecognized descriptor: @reboot; want five fields"},
-		{"step", func(e *Entry) { e.Cron = "*/90 * * * *" }, "has a step in */90 that is larger than its range, so that one value matches: list the values, or use @every"},
-		{"hour step", func(e *Entry) { e.Cron = "0 */36 * * *" }, "has a step in */36"},
-		{"step in a list", func(e *Entry) { e.Cron = "5,*/70 * * * *" }, "has a step in */70"},
-		{"day step", func(e *Entry) { e.Cron = "0 0 */31 * *" }, "has a step in */31"},
-		{"step of a range", func(e *Entry) { e.Cron = "0 22-2/9 * * *" }, "has a step in 22-2/9"},
+		{"step", func(e *Entry) { e.Cron = "*/90 * * * *" }, "the step in */90 is larger than its range, so that one value matches: list the values, or use @every"},
+		{"hour step", func(e *Entry) { e.Cron = "0 */36 * * *" }, "the step in */36"},
+		{"step in a list", func(e *Entry) { e.Cron = "5,*/70 * * * *" }, "the step in */70"},
+		{"day step", func(e *Entry) { e.Cron = "0 0 */31 * *" }, "the step in */31"},
+		{"step of a range", func(e *Entry) { e.Cron = "0 22-2/9 * * *" }, "the step in 22-2/9"},
 		{"weekday 8", func(e *Entry) { e.Cron = "0 0 * * 8" }, "end of range (8) above maximum (6)"},
 		{"every 100ms", func(e *Entry) { e.Cron = "@every 100ms" }, "at least 1s"},
 		{"every other", func(e *Entry) { e.Cron = "@every day" }, "such as @every 90s"},
-		{"TZ", func(e *Entry) { e.Cron = "TZ=Asia/Tokyo 0 9 * * *" }, "put it in zone"},
-		{"unknown zone", func(e *Entry) { e.Zone = "Mars/Base" }, `zone "Mars/Base" is not a time zone`},
-		{"local zone", func(e *Entry) { e.Zone = "Local" }, `zone "Local" differs from machine`},
-		{"no type", func(e *Entry) { e.Type = "" }, `type "" must be a task type`},
-		{"blank queue", func(e *Entry) { e.Queue = " " }, `queue " " must not be blank`},
-		{"jitter", func(e *Entry) { e.Jitter = 1500 * time.Millisecond }, `jitter "1.5s" must be whole`},
-		{"missed", func(e *Entry) { e.Missed = "never" }, `missed "never" must be one of skip, once, all`},
-		{"missed max", func(e *Entry) { e.MissedMax = -1 }, `missed_max "-1" must be`},
-		{"overlap", func(e *Entry) { e.Overlap = "no" }, `overlap "no" must be one of allow, skip`},
-		{"task id", func(e *Entry) { e.Options = []asynq.Option{asynq.TaskID("x")} }, `TaskID(\"x\")`},
+		{"TZ", func(e *Entry) { e.Cron = "TZ=Asia/Tokyo 0 9 * * *" }, "put the time zone in zone"},
+		{"unknown zone", func(e *Entry) { e.Zone = "Mars/Base" }, `zone "Mars/Base": want an IANA time zone`},
+		{"local zone", func(e *Entry) { e.Zone = "Local" }, `zone "Local": it differs from machine`},
+		{"no type", func(e *Entry) { e.Type = "" }, `task "": want a task type`},
+		{"blank queue", func(e *Entry) { e.Queue = " " }, `queue " ": leave it out`},
+		{"jitter", func(e *Entry) { e.Jitter = 1500 * time.Millisecond }, `jitter "1.5s": want whole`},
+		{"missed", func(e *Entry) { e.Missed = "never" }, `missed "never": want one of skip, once, all`},
+		{"missed max", func(e *Entry) { e.MissedMax = -1 }, `missed_max "-1": want 0`},
+		{"overlap", func(e *Entry) { e.Overlap = "no" }, `overlap "no": want one of allow, skip`},
+		{"task id", func(e *Entry) { e.Options = []asynq.Option{asynq.TaskID("x")} }, "leave it out: the job's ID"},
 		{"queue option", func(e *Entry) { e.Options = []asynq.Option{asynq.Queue("x")} }, "set queue"},
 		{"group", func(e *Entry) {
 			e.Options, e.Jitter = []asynq.Option{asynq.Group("g")}, time.Second
@@ -63,8 +65,8 @@ func TestValidate_NamesFieldAndValue(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("got %v, want it to say %s", err, tc.want)
 			}
-			if _, ok := errors.AsType[*EntryError](err); !ok {
-				t.Errorf("%T holds no *EntryError", err)
+			if _, ok := errors.AsType[*throttle.FieldError](err); !ok {
+				t.Errorf("%T holds no *throttle.FieldError", err)
 			}
 		})
 	}

@@ -50,7 +50,7 @@ func ExampleRunner_Set() {
 	})
 	fmt.Println(err)
 	// Output:
-	// schedule "nightly": zone "Mars/Base" is not a time zone: use an IANA name such as Europe/London
-	// schedule "hourly": name "hourly" is there twice: each schedule needs a name of its own
-	// schedule "hourly": cron "@every 100ms" must be @every and whole seconds, at least 1s, such as @every 90s
+	// schedule "nightly": zone "Mars/Base": want an IANA time zone such as Europe/London
+	// schedule "hourly": name "hourly": it is there twice: each schedule needs a name of its own
+	// schedule "hourly": cron "@every 100ms": want @every and whole seconds, at least 1s, such as @every 90s
 }

@@ -79,7 +79,7 @@ type replica struct {
 	dies   atomic.Int64                    // the call at which it dies, 0 for never
 	lost   bool                            // whether the last call still has its effect
 	stall  func(*asynq.Task) time.Duration // a wait just before it enqueues
-	queue  Enqueuer
+	queue  enqueuer
 	scope  string // the zero value for the default
 
 	mu     sync.Mutex

@@ -33,9 +33,8 @@ import (
 	"github.com/headgate/headgate/internal/safelog"
 )
 
-// Enqueuer adds a task to its queue, as asynq.Client and scheduler.Client do. If a job has the
-// task's ID, EnqueueContext must return asynq.ErrTaskIDConflict, wrapped or not.
-type Enqueuer interface {
+// enqueuer is the part of asynq.Client and scheduler.Client that a Runner uses.
+type enqueuer interface {
 	EnqueueContext(context.Context, *asynq.Task, ...asynq.Option) (*asynq.TaskInfo, error)
 }
 
@@ -48,22 +47,18 @@ type Options struct {
 	Log *slog.Logger
 }
 
-// Runner enqueues a job for each tick of its entries. Any number of processes may run the same
-// entries on one Redis. Its methods are safe for concurrent use, also during Run.
+// Runner enqueues a job for each tick of its entries. Its methods are safe for concurrent use, also
+// during Run.
 //
 // Each replica enqueues a tick when it is due, under an ID made of scope, entry and tick. asynq
 // accepts the first of these jobs. It rejects the others until the Retention of the first job ends,
 // at least five minutes after the job is done. After the enqueue, each replica records in Redis
 // that the tick is done.
 //
-// A tick gets a second job in two cases: a replica stalls for more than five minutes between
-// reading the last tick and enqueuing the next; or all replicas die after they have enqueued the
-// tick and before they record that, and none restarts within five minutes.
-//
 // Redis's clock alone decides whether a tick is due, missed, or in a pause.
 type Runner struct {
 	rdb       redis.UniversalClient
-	enqueuer  Enqueuer
+	client    enqueuer
 	inspector *asynq.Inspector
 	scope     string
 	log       *slog.Logger
@@ -74,25 +69,25 @@ type Runner struct {
 
 	// The fields below belong to Run.
 	records map[string]*record
-	failing bool          // the last line in the log about passes was of an error
-	offset  time.Duration // Redis's time minus the local time
+	failing bool // the last line in the log about passes was of an error
 }
 
 // record is Run's state of a schedule. It needs no lock: a pass handles it in one goroutine.
 type record struct {
-	schedule
-	specStored bool        // Redis has the schedule's spec, or no spec if the entry is disabled
+	schedule               // with an empty spec if Set has removed the entry
+	specStored bool        // Redis has the schedule's spec
 	doneUntil  time.Time   // as in state; Redis may lose its latest writes, so Run keeps a copy
 	pending    []time.Time // due ticks that no pass has handled yet, oldest first
-	wakeAt     time.Time   // time of the next pass that handles the schedule, by Redis's clock
+	wakeAt     time.Time   // time of the next pass that handles the schedule
 	err        error       // error of the last pass that handled the schedule, or nil
 }
 
-// New returns a Runner without entries. It closes neither rdb nor enqueuer, which must use the same
-// Redis.
-func New(rdb redis.UniversalClient, enqueuer Enqueuer, opts Options) *Runner {
+// New returns a Runner without entries. client is an asynq.Client, a scheduler.Client, or another
+// client that returns asynq.ErrTaskIDConflict, wrapped or not, if a job has the task's ID. New
+// closes neither rdb nor client, which must use the same Redis.
+func New(rdb redis.UniversalClient, client enqueuer, opts Options) *Runner {
 	return &Runner{
-		rdb: rdb, enqueuer: enqueuer,
+		rdb: rdb, client: client,
 		inspector: asynq.NewInspectorFromRedisClient(rdb),
 		scope:     cmp.Or(opts.Scope, defaultScope),
 		log:       safelog.New(cmp.Or(opts.Log, slog.Default())),
@@ -101,22 +96,8 @@ func New(rdb redis.UniversalClient, enqueuer Enqueuer, opts Options) *Runner {
 	}
 }
 
-// ErrNoSchedule is wrapped by the errors of Pause, Resume and Trigger if the Runner has no entry
-// with the given name. Messages for users say schedule instead of entry.
-var ErrNoSchedule = errors.New("no such schedule")
-
-// schedule returns the schedule of the entry with that name, or ErrNoSchedule.
-func (r *Runner) schedule(name string) (schedule, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if s, ok := r.schedules[name]; ok {
-		return s, nil
-	}
-	return schedule{}, fmt.Errorf("%w: %q", ErrNoSchedule, name)
-}
-
 // Set replaces all entries, also while Run runs. If any entry has a mistake, Set changes nothing,
-// and its error joins an [EntryError] for each mistake.
+// and its error joins a [throttle.FieldError] for each mistake.
 //
 // An entry that is new in Redis, or whose cron line or zone has changed, starts with its first tick
 // from now on. The same holds for an entry that was disabled or removed and comes back, if Run has
@@ -128,7 +109,7 @@ func (r *Runner) Set(entries []Entry) error {
 	var errs []error
 	for _, e := range entries {
 		if _, ok := schedules[e.Name]; ok {
-			errs = append(errs, &EntryError{e.Name, "name", e.Name, "is there twice: each schedule needs a name of its own"})
+			errs = append(errs, fmt.Errorf("schedule %q: %w", e.Name, fieldError("name", e.Name, "it is there twice: each schedule needs a name of its own")))
 		}
 		errs = append(errs, e.Validate())
 		schedules[e.Name], _ = newSchedule(e) // Validate has reported its error
@@ -159,16 +140,14 @@ const (
 
 // Run enqueues ticks until ctx ends, finishes the current ticks and returns nil. If Redis fails,
 // Run logs one line and keeps trying. Call Run once. Run handles all due entries before it looks
-// for later ticks, so a slow Payload or Enqueuer of one entry delays the next ticks of all entries.
+// for later ticks, so a slow Payload or client of one entry delays the next ticks of all entries.
 func (r *Runner) Run(ctx context.Context) error {
 	for ctx.Err() == nil {
-		timer := time.NewTimer(r.pass(ctx))
 		select {
 		case <-ctx.Done():
 		case <-r.wake:
-		case <-timer.C:
+		case <-time.After(r.pass(ctx)):
 		}
-		timer.Stop()
 	}
 	return nil
 }
@@ -180,7 +159,7 @@ func (r *Runner) pass(ctx context.Context) time.Duration {
 	var due []*record
 	var names []string
 	for name, s := range r.records { // in random order, so that replicas begin with different schedules
-		if !s.wakeAt.After(r.now()) {
+		if !s.wakeAt.After(time.Now()) {
 			due, names = append(due, s), append(names, name)
 		}
 	}
@@ -189,16 +168,18 @@ func (r *Runner) pass(ctx context.Context) time.Duration {
 		r.report(ctx, err)
 		return retryEvery
 	}
-	r.offset = time.Until(now)
+	offset := time.Until(now)
 	var group sync.WaitGroup
 	free := make(chan struct{}, workers)
 	for i, s := range due {
 		free <- struct{}{}
 		group.Go(func() {
 			defer func() { <-free }()
-			if s.err = r.handle(ctx, s, states[i], now); s.err != nil {
-				s.pending, s.wakeAt = nil, now.Add(retryEvery)
+			var next time.Time
+			if next, s.err = r.handle(ctx, s, states[i], now); s.err != nil {
+				s.pending, next = nil, now.Add(retryEvery)
 			}
+			s.wakeAt = next.Add(-offset)
 		})
 	}
 	group.Wait()
@@ -206,36 +187,33 @@ func (r *Runner) pass(ctx context.Context) time.Duration {
 	wait := syncEvery
 	var errs []error
 	for _, s := range r.records {
-		wait = min(wait, s.wakeAt.Sub(r.now()))
+		wait = min(wait, time.Until(s.wakeAt))
 		errs = append(errs, s.err)
 	}
 	r.report(ctx, errs...)
 	return max(wait, 0)
 }
 
-// now returns Redis's time, estimated from the local clock.
-func (r *Runner) now() time.Time { return time.Now().Add(r.offset) }
-
-// refresh updates the records after Set. The record of a removed entry stays, as a disabled entry,
+// refresh updates the records after Set. The record of a removed entry stays, with an empty spec,
 // until a pass has written the removal to Redis.
 func (r *Runner) refresh() {
 	r.mu.Lock()
 	schedules := r.schedules
 	r.mu.Unlock()
 	for name, s := range r.records {
-		if _, ok := schedules[name]; ok {
-			continue
-		}
-		if s.entry.Disabled && s.specStored {
+		_, kept := schedules[name]
+		switch {
+		case kept:
+		case s.spec != "":
+			removed := s.schedule
+			removed.spec = ""
+			r.records[name] = &record{schedule: removed}
+		case s.specStored:
 			delete(r.records, name)
-		} else if !s.entry.Disabled {
-			s.entry.Disabled = true
-			r.records[name] = &record{schedule: s.schedule}
 		}
 	}
 	for name, s := range schedules {
-		old := r.records[name]
-		if old != nil && old.spec == s.spec && old.entry.Disabled == s.entry.Disabled {
+		if old := r.records[name]; old != nil && old.spec == s.spec {
 			old.schedule = s
 		} else {
 			r.records[name] = &record{schedule: s}

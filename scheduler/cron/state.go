@@ -20,7 +20,7 @@ var (
 // means that there is none. A job is "ID QUEUE", or empty if there is none.
 type state struct {
 	DoneUntil    int64  `redis:"last"`   // all ticks up to this time have been handled
-	Spec         string `redis:"spec"`   // zone and cron line in use; empty after the entry was disabled or removed
+	Spec         string `redis:"spec"`   // zone and cron line in use; empty if the entry is disabled or removed
 	Paused       int64  `redis:"paused"` // start of the pause; ticks up to this time are still enqueued
 	Tick         int64  `redis:"tick"`   // the last tick with an outcome
 	Outcome      string `redis:"outcome"`
@@ -75,15 +75,10 @@ func (r *Runner) read(ctx context.Context, names ...string) ([]state, time.Time,
 
 // advance records that all ticks of an entry up to the time last are done. If outcome is not empty,
 // last is a tick with that outcome, and job is the tick's job or empty. advance returns false if
-// Redis has that time or a later one already. A zero time and an empty spec mark the entry as
-// removed.
+// Redis has that time or a later one already. An empty spec marks the entry as removed, and the
+// recorded time stays as it is.
 func (r *Runner) advance(ctx context.Context, name string, last time.Time, spec, outcome, job string) (bool, error) {
-	seconds := ""
-	if !last.IsZero() {
-		seconds = strconv.FormatInt(last.Unix(), 10)
-	}
-	moved, err := cronAdvanceScript.Run(ctx, r.rdb, []string{script.Prefix(r.scope)},
-		name, seconds, spec, outcome, job).Bool()
+	moved, err := cronAdvanceScript.Run(ctx, r.rdb, []string{script.Prefix(r.scope)}, name, last.Unix(), spec, outcome, job).Bool()
 	if err != nil {
 		return false, fmt.Errorf("schedule %s: advancing its last tick: %w", name, err)
 	}

@@ -18,31 +18,24 @@ import (
 // the job's tick again in that time gets asynq.ErrTaskIDConflict.
 const minRetention = 5 * time.Minute
 
-// handle enqueues or skips the next due tick of a schedule, if there is one. It sets s.wakeAt to
-// the time of the next call. If ctx ends during the call, handle still finishes the tick.
-func (r *Runner) handle(ctx context.Context, s *record, stored state, now time.Time) error {
+// handle enqueues or skips the next due tick of a schedule, if there is one. It returns the time of
+// the next call, by Redis's clock. If ctx ends during the call, handle still finishes the tick.
+func (r *Runner) handle(ctx context.Context, s *record, stored state, now time.Time) (next time.Time, err error) {
 	if err := cmp.Or(ctx.Err(), stored.err); err != nil {
-		return err
+		return now, err
 	}
-	ctx, s.wakeAt = context.WithoutCancel(ctx), now
+	ctx = context.WithoutCancel(ctx)
 	last := latest(moment(stored.DoneUntil), s.doneUntil) // if Redis lost its latest writes, s.doneUntil is later
-	switch {
-	case s.entry.Disabled:
-		if !s.specStored && stored.Spec != "" {
-			if _, err := r.advance(ctx, s.entry.Name, time.Time{}, "", "", ""); err != nil {
-				return err
-			}
-		}
-		s.specStored, s.wakeAt = true, now.Add(syncEvery)
-		return nil
-	case !s.specStored && stored.Spec != s.spec: // the entry is new, or its cron line or zone has changed
+	if !s.specStored && stored.Spec != s.spec {           // the entry is new, has changed, or is disabled
 		if _, err := r.advance(ctx, s.entry.Name, now, s.spec, "", ""); err != nil {
-			return err
+			return now, err
 		}
 		last = now
 	}
 	s.specStored, s.doneUntil = true, last
-
+	if s.spec == "" {
+		return now.Add(syncEvery), nil
+	}
 	for len(s.pending) > 0 && !s.pending[0].After(last) { // another replica has handled this tick
 		s.pending = s.pending[1:]
 	}
@@ -52,16 +45,14 @@ func (r *Runner) handle(ctx context.Context, s *record, stored state, now time.T
 			upTo = earliest(now, moment(stored.Paused))
 		}
 		var missed time.Time
-		s.pending, missed = s.plan(last, upTo, now)
-		if !missed.IsZero() {
-			return r.skip(ctx, s, missed)
+		if s.pending, missed = s.plan(last, upTo, now); !missed.IsZero() {
+			return now, r.skip(ctx, s, missed)
 		}
 	}
 	if len(s.pending) == 0 {
-		s.wakeAt = s.next(now)
-		return nil
+		return s.next(now), nil
 	}
-	return r.enqueueTick(ctx, s, stored, s.pending[0])
+	return now, r.enqueueTick(ctx, s, stored, s.pending[0])
 }
 
 // skip drops all due ticks up to the tick missed: it advances the schedule to missed.
@@ -84,22 +75,24 @@ func (r *Runner) skip(ctx context.Context, s *record, missed time.Time) error {
 // enqueueTick enqueues a job for a tick and advances the schedule. With OverlapSkip it enqueues no
 // job while an earlier job is unfinished. After an error, any replica may try the tick again.
 func (r *Runner) enqueueTick(ctx context.Context, s *record, stored state, tick time.Time) error {
-	outcome, job := "skipped: still running", ""
 	running, err := r.unfinished(s.entry, stored.Job, stored.TriggeredJob)
 	if err != nil {
 		return err
 	}
+	outcome, job := "skipped: still running", ""
+	var payload []byte
 	var failure error
 	if !running {
-		var payload []byte
-		if payload, failure = r.payload(s.schedule, tick); failure != nil {
-			outcome = "failed: payload: " + failure.Error()
-		} else {
-			id := r.jobID(s.entry.Name, fmt.Sprint(tick.Unix()))
-			if job, err = r.enqueue(ctx, s.entry, id, payload, s.entry.delay(id)); err != nil {
-				return err
-			}
-			outcome = "enqueued"
+		payload, failure = r.payload(s.schedule, tick)
+		outcome = "enqueued"
+	}
+	if failure != nil {
+		outcome = "failed: payload: " + failure.Error()
+	}
+	if outcome == "enqueued" {
+		id := r.jobID(s.entry.Name, fmt.Sprint(tick.Unix()))
+		if job, err = r.enqueue(ctx, s.entry, id, payload, s.entry.delay(id)); err != nil {
+			return err
 		}
 	}
 	moved, err := r.advance(ctx, s.entry.Name, tick, s.spec, outcome, job)
@@ -167,8 +160,8 @@ func (r *Runner) enqueue(ctx context.Context, e Entry, id string, payload []byte
 	if delay > 0 {
 		opts = append(opts, asynq.ProcessIn(delay))
 	}
-	err = r.call("Enqueuer", e.Name, func() error {
-		_, err := r.enqueuer.EnqueueContext(ctx, asynq.NewTask(e.Type, payload), opts...)
+	err = r.call("client", e.Name, func() error {
+		_, err := r.client.EnqueueContext(ctx, asynq.NewTask(e.Type, payload), opts...)
 		return err
 	})
 	if err != nil && !errors.Is(err, asynq.ErrTaskIDConflict) {

@@ -2,7 +2,6 @@ package cron
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,62 +18,72 @@ type schedule struct {
 	every  time.Duration        // the duration of an @every line; 0 for any other line
 	fields *robfig.SpecSchedule // nil for an @every line; each field is a bit set of the values that match
 	zone   *time.Location
-	spec   string // zone and cron line, as in state.Spec
+	spec   string // zone and cron line, or empty if the entry is disabled, as in state.Spec
 }
 
 var parser = robfig.NewParser(robfig.SecondOptional | robfig.Minute | robfig.Hour | robfig.Dom | robfig.Month | robfig.Dow | robfig.Descriptor)
 
-// newSchedule parses the entry's Cron and Zone. Its error is an *EntryError.
+// newSchedule parses the entry's Cron and Zone. Its error is a *throttle.FieldError.
 func newSchedule(e Entry) (schedule, error) {
 	// A changed spec restarts the entry, so a change of white space must not change the spec.
 	line := strings.Join(strings.Fields(e.Cron), " ")
 	zone, err := time.LoadLocation(e.Zone)
 	switch {
-	case e.Zone == "Local": // it can differ between replicas
-		return schedule{}, &EntryError{e.Name, "zone", e.Zone, "differs from machine to machine: name it, such as Europe/London"}
+	case e.Zone == "Local":
+		return schedule{}, fieldError("zone", e.Zone, "it differs from machine to machine: name it, such as Europe/London")
 	case err != nil:
-		return schedule{}, &EntryError{e.Name, "zone", e.Zone, "is not a time zone: use an IANA name such as Europe/London"}
+		return schedule{}, fieldError("zone", e.Zone, "want an IANA time zone such as Europe/London")
 	}
-	s := schedule{entry: e, zone: zone, spec: zone.String() + " " + line}
-	wrong := func(hint string) (schedule, error) {
-		return schedule{}, &EntryError{e.Name, "cron", e.Cron, hint}
+	s := schedule{entry: e, zone: zone}
+	if !e.Disabled {
+		s.spec = zone.String() + " " + line
 	}
-	if every, ok := strings.CutPrefix(line, "@every"); ok {
+	every, isEvery := strings.CutPrefix(line, "@every")
+	if isEvery {
 		s.every, err = duration.Parse(strings.TrimSpace(every))
-		if err != nil || s.every < time.Second || s.every%time.Second != 0 {
-			return wrong("must be @every and whole seconds, at least 1s, such as @every 90s")
-		}
-		return s, nil
 	}
+	want := ""
 	switch {
+	case isEvery && (err != nil || s.every < time.Second || s.every%time.Second != 0):
+		want = "want @every and whole seconds, at least 1s, such as @every 90s"
+	case isEvery:
 	case line == "":
-		return wrong(`must be a cron line such as "0 9 * * *" or @daily`)
+		want = `want a cron line such as "0 9 * * *" or @daily`
 	case strings.Contains(line, "TZ="):
-		return wrong("must not name a time zone: put it in zone")
+		want = "put the time zone in zone"
+	default:
+		s.fields, want = parseFields(line)
 	}
+	if want != "" {
+		return schedule{}, fieldError("cron", e.Cron, want)
+	}
+	return s, nil
+}
+
+// parseFields parses a line that is not an @every line. If the line is invalid, want says why.
+func parseFields(line string) (fields *robfig.SpecSchedule, want string) {
 	columns := strings.Fields(line)
 	for i, column := range columns {
-		for n, part := range strings.Split(column, ",") {
-			plain, large := cronFields[max(0, len(cronFields)-len(columns)+i)].rewrite(part)
-			if large {
-				return wrong(fmt.Sprintf("has a step in %s that is larger than its range, so that one value matches: list the values, or use @every such as @every 90m", part))
+		field := cronFields[max(0, len(cronFields)-len(columns)+i)]
+		parts := strings.Split(column, ",")
+		for n, part := range parts {
+			plain, largeStep := field.rewrite(part)
+			if largeStep {
+				return nil, "the step in " + part + " is larger than its range, so that one value matches: list the values, or use @every such as @every 90m"
 			}
-			if n == 0 {
-				columns[i] = plain
-			} else {
-				columns[i] += "," + plain
-			}
+			parts[n] = plain
 		}
+		columns[i] = strings.Join(parts, ",")
 	}
 	parsed, err := parser.Parse(strings.Join(columns, " "))
 	if err != nil {
-		return wrong(`is no cron line: ` + err.Error() + `; want five fields of *, numbers, names, lists, ranges and steps, such as "0 9 * * *", or @hourly, @daily, @weekly, @monthly, @yearly or @every such as @every 90s`)
+		return nil, err.Error() + `; want five fields of *, numbers, names, lists, ranges and steps, such as "0 9 * * *", or @hourly, @daily, @weekly, @monthly, @yearly or @every such as @every 90s`
 	}
-	s.fields = parsed.(*robfig.SpecSchedule)
-	if s.nextWallTime(time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)).IsZero() {
-		return wrong("never ticks: there is no such date, choose a day that its months have")
+	fields = parsed.(*robfig.SpecSchedule)
+	if nextWallTime(fields, time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)).IsZero() {
+		return nil, "it never ticks, because there is no such date: choose a day that its months have"
 	}
-	return s, nil
+	return fields, ""
 }
 
 // cronField is a column of a cron line.
@@ -112,14 +121,17 @@ func (f cronField) rewrite(part string) (plain string, largeStep bool) {
 	case from > to && to >= 0:
 		to += f.high - f.low + 1
 	}
-	if from < 0 || to < 0 || step < 1 || to <= f.high {
-		return part, step > 1 && step > to-from && min(from, to) >= 0
+	if from < 0 || to < 0 || step < 1 {
+		return part, false
 	}
-	var values []string
-	for v := from; v <= to; v += step {
-		values = append(values, strconv.Itoa(f.low+(v-f.low)%(f.high-f.low+1)))
+	if to > f.high {
+		var values []string
+		for v := from; v <= to; v += step {
+			values = append(values, strconv.Itoa(f.low+(v-f.low)%(f.high-f.low+1)))
+		}
+		part = strings.Join(values, ",")
 	}
-	return strings.Join(values, ","), step > 1 && step > to-from
+	return part, step > 1 && step > to-from
 }
 
 // value returns the value of a number or a name, or -1 if the text is neither. The day of week 7 is
@@ -136,13 +148,13 @@ func (f cronField) value(text string) int {
 }
 
 // Next returns the entry's first tick after a moment, in the entry's zone, or the zero time if the
-// entry is invalid. It does no I/O, and ignores pauses, Disabled and earlier ticks.
+// entry is invalid. It ignores pauses and Disabled.
 //
-// An @every entry ticks at each multiple of its duration since 1970.
-// An entry for every hour (an hour field of * or all 24) ticks whenever the zone's wall clock
-// matches its fields. Every other entry with fields ticks once for each matching time of day. If the clocks go
-// forward over one or more matching times, the entry ticks once, at the end of the gap. If the
-// clocks go back and a matching time occurs twice, the entry ticks the first time only.
+// An @every entry ticks at each multiple of its duration since 1970. An entry for every hour (an
+// hour field of * or all 24) ticks whenever the zone's wall clock matches its fields. Every other
+// entry with fields ticks once for each matching time of day. If the clocks go forward over one or
+// more matching times, the entry ticks once, at the end of the gap. If the clocks go back and a
+// matching time occurs twice, the entry ticks the first time only.
 func (e Entry) Next(after time.Time) time.Time {
 	s, err := newSchedule(e)
 	if err != nil {
@@ -168,7 +180,7 @@ func (s schedule) next(after time.Time) time.Time {
 		if !end.IsZero() && !end.After(at) { // ZoneBounds returns a wrong end on the last day of a leap year
 			end = at.Truncate(day).Add(day)
 		}
-		wall := s.nextWallTime(s.firstWallTime(at, start))
+		wall := nextWallTime(s.fields, s.firstWallTime(at, start))
 		if wall.IsZero() {
 			return time.Time{}
 		}
@@ -189,15 +201,16 @@ func (s schedule) next(after time.Time) time.Time {
 // search resumes at the wall time at which the previous offset ended. So a skipped time ticks, and
 // a repeated time does not tick twice.
 func (s schedule) firstWallTime(at, start time.Time) time.Time {
-	_, offset := at.Zone()
-	wall := time.Unix(at.Unix()+int64(offset), 0).UTC()
-	const all = 1<<24 - 1 // every hour
-	if start.IsZero() || s.fields.Hour&all == all {
+	wallTime := func(at, zoned time.Time) time.Time {
+		_, offset := zoned.Zone()
+		return time.Unix(at.Unix()+int64(offset), 0).UTC()
+	}
+	wall := wallTime(at, at)
+	const everyHour = 1<<24 - 1
+	if start.IsZero() || s.fields.Hour&everyHour == everyHour {
 		return wall
 	}
-	_, previous := start.Add(-time.Second).Zone()
-	resume := time.Unix(start.Unix()+int64(previous), 0).UTC()
-	if at.Equal(start) || wall.Before(resume) {
+	if resume := wallTime(start, start.Add(-time.Second)); at.Equal(start) || wall.Before(resume) {
 		return resume
 	}
 	return wall
@@ -205,10 +218,10 @@ func (s schedule) firstWallTime(at, start time.Time) time.Time {
 
 // nextWallTime returns the first matching wall time at or after wall, or the zero time if there is
 // none. robfig/cron searches five years, but 29 February can be eight years away, around 2100.
-func (s schedule) nextWallTime(wall time.Time) time.Time {
-	found := s.fields.Next(wall.Add(-time.Second))
+func nextWallTime(fields *robfig.SpecSchedule, wall time.Time) time.Time {
+	found := fields.Next(wall.Add(-time.Second))
 	if found.IsZero() {
-		found = s.fields.Next(time.Date(wall.Year()+6, 1, 1, 0, 0, -1, 0, time.UTC))
+		found = fields.Next(time.Date(wall.Year()+6, 1, 1, 0, 0, -1, 0, time.UTC))
 	}
 	return found
 }
@@ -221,20 +234,20 @@ const missedAfter = 30 * time.Second
 // plan splits the due ticks in (last, upTo]: run has the ticks to enqueue, oldest first, and missed
 // is the newest tick to drop, or the zero time. upTo is now, or the start of a pause.
 func (s schedule) plan(last, upTo, now time.Time) (run []time.Time, missed time.Time) {
-	late := earliest(upTo, now.Add(-missedAfter-time.Nanosecond))
-	onTime := s.newestTicks(latest(last, late), upTo, int(missedAfter/time.Second)+1)
-	maxMissed := 0
+	maxMissed := map[Missed]int{MissedOnce: 1, MissedAll: cmp.Or(s.entry.MissedMax, 100)}[s.entry.Missed]
+	const maxOnTime = int(missedAfter/time.Second) + 1
+	run = s.newestTicks(last, upTo, maxMissed+1+maxOnTime)
+	onTime := slices.IndexFunc(run, func(tick time.Time) bool { return !tick.Before(now.Add(-missedAfter)) })
 	switch {
-	case s.entry.Missed == MissedOnce && len(onTime) == 0:
-		maxMissed = 1
-	case s.entry.Missed == MissedAll:
-		maxMissed = cmp.Or(s.entry.MissedMax, 100)
+	case onTime < 0:
+		onTime = len(run)
+	case s.entry.Missed == MissedOnce:
+		maxMissed = 0
 	}
-	run = s.newestTicks(last, late, maxMissed+1)
-	if len(run) > maxMissed {
-		missed, run = run[0], run[1:]
+	if drop := onTime - maxMissed; drop > 0 {
+		return run[drop:], run[drop-1]
 	}
-	return append(run, onTime...), missed
+	return run, missed
 }
 
 // newestTicks returns the last n ticks in (after, upTo], or all if there are fewer, oldest first.

@@ -3,7 +3,6 @@ package config
 import (
 	"cmp"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -13,6 +12,7 @@ import (
 	"github.com/headgate/headgate/cmd/internal/expression"
 	"github.com/headgate/headgate/scheduler/cron"
 	"github.com/headgate/headgate/tasks"
+	"github.com/headgate/headgate/throttle"
 )
 
 // Schedule enqueues a job at every tick of a cron expression.
@@ -97,18 +97,15 @@ func (d *decoder) checkSchedules(all Schedules, tasks Tasks, queues Queues, type
 
 // checkEntry reports each error of Validate at its field.
 func (d *decoder) checkEntry(path string, e cron.Entry) {
-	for _, wrong := range joined[*cron.EntryError](e.Validate()) {
-		at, message := path+"."+wrong.Field, fmt.Sprintf("%q %s", wrong.Value, wrong.Hint)
-		switch wrong.Field {
-		case "name":
+	for _, wrong := range joined[*throttle.FieldError](e.Validate()) {
+		at, value := path+"."+wrong.Field, wrong.Value
+		if wrong.Field == "name" {
 			at = path
-		case "type":
-			at = path + ".task"
 		}
-		if wrong.Value == "" {
-			message = "missing: " + wrong.Hint
+		if value == `""` {
+			value = "missing"
 		}
-		d.errorf(at, "%s", message)
+		d.errorf(at, "%s: %s", value, wrong.Want)
 	}
 }
 

@@ -20,9 +20,9 @@ type meter struct {
 	holds                      []hold
 	missed                     []*lane // lanes charged by payMissed since the meter last gave a turn
 	bounds
-	// For a concurrency limit, all permits have been in use since fullSince; it is 0 if some are
-	// free. The average time until one became free is interval, in microseconds. Permits return
-	// when jobs end, usually long before their lease expires.
+	// For a concurrency limit, all permits have been in use since fullSince, or the last one became
+	// free then; it is 0 if others are free. The average time until one became free is interval, in
+	// microseconds. Permits return when jobs end, usually long before their lease expires.
 	isConcurrency       bool
 	fullSince, interval int64
 	due                 item[*meter] // when it is to be served
@@ -49,12 +49,14 @@ func (c *Core) Changed(now int64, name string) {
 		return
 	}
 	m.bounds = bounds{trustTime: minTrust}
-	if full := now - m.fullSince; m.fullSince > 0 && m.interval > 0 {
-		m.interval += (full - m.interval) / 4
-	} else if m.fullSince > 0 {
-		m.interval = full
+	if m.fullSince > 0 {
+		if full := now - m.fullSince; m.interval > 0 {
+			m.interval += (full - m.interval) / 4
+		} else {
+			m.interval = full
+		}
+		m.fullSince = now // permits of several jobs may return one right after the other
 	}
-	m.fullSince = 0
 	c.wake(m, 0)
 }
 

@@ -294,8 +294,9 @@ func hasty(t *testing.T, server *redistest.Server) *redis.Client {
 	return rdb
 }
 
-// TestRedis_Outage checks that every method returns ErrUnavailable while Redis is down, and that
-// permits in use are still in use when it is back.
+// TestRedis_Outage checks that every method returns ErrUnavailable while Redis is down, that permits
+// in use are still in use when it is back, and that limits which Define got meanwhile are defined
+// then.
 func TestRedis_Outage(t *testing.T) {
 	server := redistest.Run(t, "--appendonly", "yes", "--appendfsync", "always")
 	l := throttle.New(hasty(t, server), throttle.Options{})
@@ -311,7 +312,7 @@ func TestRedis_Outage(t *testing.T) {
 		"Throttle": func(ctx context.Context) error { _, err := l.Throttle(ctx, "k", 1, 1, time.Second, 1); return err },
 		"Extend":   func(ctx context.Context) error { _, err := l.Extend(ctx, "h", need); return err },
 		"Free":     func(ctx context.Context) error { return l.Free(ctx, "h", need) },
-		"Define":   func(ctx context.Context) error { return l.Define(ctx, log(3)) },
+		"Define":   func(ctx context.Context) error { return l.Define(ctx, log(3), perMinute("a", 3), perMinute("b", 3)) },
 		"Set":      func(ctx context.Context) error { return l.Set(ctx, log(3)) },
 		"Delete":   func(ctx context.Context) error { return l.Delete(ctx, "log") },
 		"Limits":   func(ctx context.Context) error { _, err := l.Limits(ctx); return err },
@@ -327,6 +328,7 @@ func TestRedis_Outage(t *testing.T) {
 
 	must(t, server.Restart())
 	expect(t, "left when it is back", ask(t, l, "log", 1).Remaining, 1)
+	expect(t, "a limit that was defined while it was down", ask(t, l, "b", 1).Outcome, allowed)
 }
 
 // TestRedis_NoMemory: an error of Redis itself is no decision either.

@@ -22,14 +22,16 @@ const (
 	fromSet   = "set"   // Set
 )
 
-// define stores each limit in this process before it writes the limit to Redis. If Redis is down,
-// defineAgain writes the limit later, when a call misses it.
+// define stores all limits in this process before it writes the first to Redis. If Redis is down,
+// defineAgain writes the limits later, when a call misses one.
 func (s *shared) define(ctx context.Context, limits []Limit) error {
+	s.mu.Lock()
 	for _, l := range limits {
-		s.mu.Lock()
 		l.Apps, l.Overrides = slices.Clone(l.Apps), maps.Clone(l.Overrides)
 		s.defined[l.Name] = l
-		s.mu.Unlock()
+	}
+	s.mu.Unlock()
+	for _, l := range limits {
 		changed, err := s.write(ctx, fromFile, l)
 		if err != nil {
 			return err

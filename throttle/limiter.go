@@ -204,7 +204,8 @@ func (l *Limiter) Define(ctx context.Context, limits ...Limit) error {
 }
 
 // Set creates or changes one limit at once, for all processes. Permits in use stay in use, and
-// become available at the new rate. After a change of the kind, all permits are available. Set
+// become available at the new rate. If the period of a FixedWindow becomes longer, only the permits
+// of the last old window are in use. After a change of the kind, all permits are available. Set
 // ignores Limit.Overrides: keys keep their overrides. A later Define with a changed definition
 // undoes Set, and logs a warning.
 func (l *Limiter) Set(ctx context.Context, limit Limit) error {

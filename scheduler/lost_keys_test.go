@@ -69,7 +69,7 @@ func lostKey(t *testing.T, family string) {
 		removed := time.Now()
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		(&damager{ctx: t.Context(), rdb: st.limits}).inOrder(t, "demand")
+		(&damager{ctx: t.Context(), rdb: st.limits}).inOrder(t)
 		now := w.families()
 		if lost := slices.DeleteFunc(before, func(f string) bool { return slices.Contains(now, f) || slices.Contains(notRestored, f) }); len(lost) > 0 {
 			t.Errorf("after a minute %v are not there", lost)

@@ -131,11 +131,16 @@ func (w *sim) disagreements() map[string]string {
 // looks for it each 5 s, and watches its lease for 10 s.
 const recoveryTime = 17 * time.Second
 
-// second lets a second pass, and checks that no dead worker has a job for too long while another
-// worker lives. A job that too many workers have died of is left to asynq.
+// second lets a second pass, and checks that the records of waiting jobs are in order, and that no
+// dead worker has a job for too long while another worker lives. A job that too many workers have
+// died of is left to asynq.
 func (w *sim) second() {
 	time.Sleep(time.Second)
+	odd, err := disorder(w.t.Context(), w.operator.limits)
 	w.mu.Lock()
+	if damaged := slices.ContainsFunc(w.events, func(e simEvent) bool { return e.kind == "records changed" }); err != nil || len(odd) > 0 && !damaged {
+		w.breaks(w.lanes, 0, w.now(), "not in order: %q, %v", odd, err)
+	}
 	lives := slices.ContainsFunc(w.processes, func(p *simProcess) bool {
 		return !p.dead() && p.doomed == 0 && !p.leaves && time.Since(p.since) > recoveryTime
 	})

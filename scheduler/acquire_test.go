@@ -135,37 +135,6 @@ func (st *stack) request(id string, position queuePosition) *attempt {
 	return a
 }
 
-// TestStalePermits_StoppedProcess: a process that is stopped for a second now and then, right after
-// jobs were allowed, starts no more jobs than the limits guarantee.
-func TestStalePermits_StoppedProcess(t *testing.T) {
-	slow(t)
-	for _, limit := range []throttle.Limit{
-		{Kind: throttle.Funnel, Rate: throttle.PerSecond(20), Capacity: 5},
-		{Kind: throttle.TokenBucket, Rate: throttle.PerSecond(20), Capacity: 20},
-		{Kind: throttle.SlidingLog, Rate: throttle.PerSecond(20)},
-		{Kind: throttle.SlidingWindow, Rate: throttle.PerSecond(20)},
-		{Kind: throttle.FixedWindow, Rate: throttle.PerSecond(20)},
-	} {
-		t.Run(string(limit.Kind), func(t *testing.T) {
-			limit.Name = "api"
-			allowed := 0
-			virtual(t, settings{config: quick, limits: []throttle.Limit{limit}, asked: func(_ waitdb.Job, _ []throttle.Need, d waitdb.Decision) {
-				if d.OK() {
-					if allowed++; allowed%30 == 7 {
-						time.Sleep(time.Second)
-					}
-				}
-			}}, func(t *testing.T, st *stack) {
-				st.enqueueN(100, "")
-				time.Sleep(time.Minute)
-				st.wantOnceEach(100)
-				wantNotOver(t, limit, time.Time{}, st)
-				st.wantClean()
-			})
-		})
-	}
-}
-
 // TestStalePermits_KeepPosition: a job that was allowed and starts too late for its permits asks
 // again. It runs before all jobs that came after it, except those that were granted meanwhile.
 func TestStalePermits_KeepPosition(t *testing.T) {
@@ -191,34 +160,6 @@ func TestStalePermits_KeepPosition(t *testing.T) {
 			t.Errorf("the decision says that the job waited %s, want about 16 s: 10 for its turn, 5 in its process, and 1 for another turn", waited)
 		}
 		st.wantClean()
-	})
-}
-
-// TestStalePermits_KeepMaxWait: MaxWait goes on if a job that was allowed has to ask again.
-func TestStalePermits_KeepMaxWait(t *testing.T) {
-	var expired time.Time
-	stopped := false
-	rule := needs("api")
-	rule.MaxWait = 20 * time.Second
-	virtual(t, settings{config: quick, limits: []throttle.Limit{funnel("api", 1, 1)}, rule: always(rule)}, func(t *testing.T, st *stack) {
-		began := time.Now()
-		st.limiter.asked = func(job waitdb.Job, _ []throttle.Need, d waitdb.Decision) {
-			switch {
-			case job.ID == "job" && d.OK() && !stopped:
-				stopped = true
-				st.must(st.limiter.Pause(t.Context(), "api"))
-				time.Sleep(5 * time.Second)
-			case job.ID == "job" && d.Outcome == throttle.Expired:
-				expired = time.Now()
-			}
-		}
-		st.enqueueN(10, "")
-		st.enqueue(needing(""), asynq.TaskID("job"))
-		time.Sleep(time.Minute)
-		if waited := expired.Sub(began); !stopped || waited < 20*time.Second || waited > 22*time.Second {
-			t.Errorf("its wait expired after %s, want 20s", waited)
-		}
-		st.wantOnceEach(10)
 	})
 }
 

@@ -2,13 +2,11 @@ package scheduler
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -17,78 +15,6 @@ import (
 	"github.com/headgate/headgate/internal/waitdb"
 	"github.com/headgate/headgate/throttle"
 )
-
-// TestCalendarWindow_DSTChange: 100 a day in New York, 250 jobs, from Saturday, half an hour before
-// midnight, over the day that is an hour short. miniredis sorts a set for each look at it, so 2,000
-// a day would take minutes, and show no more.
-func TestCalendarWindow_DSTChange(t *testing.T) {
-	slow(t)
-	newYork, err := time.LoadLocation("America/New_York")
-	if err != nil {
-		t.Fatal(err)
-	}
-	limit := throttle.Limit{Name: "api", Kind: throttle.FixedWindow, Rate: throttle.PerDay(100), Zone: newYork.String()}
-	config := asynq.Config{Concurrency: 8, TaskCheckInterval: 20 * time.Second, DelayedTaskCheckInterval: time.Minute, JanitorInterval: time.Hour}
-	s := settings{config: config, limits: []throttle.Limit{limit}, passes: 10 * time.Hour, quiet: 10 * time.Minute}
-	synctest.Test(t, func(t *testing.T) {
-		time.Sleep(time.Until(time.Date(2000, 4, 1, 23, 30, 0, 0, newYork)))
-		_, rdb := redistest.Mini(t)
-		st := start(t, rdb, s)
-		st.enqueueN(250, "")
-		time.Sleep(time.Hour)
-		st.server.Shutdown() // no job runs for the rest of Sunday, which has 23 hours
-		time.Sleep(22 * time.Hour)
-		monday := start(t, rdb, s)
-		time.Sleep(time.Hour)
-		st.wantOnceEach(200)
-		monday.wantOnce(50)
-		monday.wantClean()
-		perDay := map[string]int{}
-		for _, d := range append(slices.Clone(st.limiter.allowed), monday.limiter.allowed...) {
-			perDay[d.At.Add(d.BeginIn).In(newYork).Format(time.DateOnly)]++
-		}
-		wantNotOver(t, limit, time.Time{}, st, monday)
-		if got := fmt.Sprint(perDay); got != "map[2000-04-01:100 2000-04-02:100 2000-04-03:50]" {
-			t.Errorf("jobs per day: %s, want 100, 100, 50", got)
-		}
-	})
-}
-
-// TestLimits_LiveChange: a change of a limit reaches waiting jobs, whatever their estimate was.
-func TestLimits_LiveChange(t *testing.T) {
-	slow(t)
-	ctx := context.Background()
-	reset := func(st *stack) error { return st.limiter.Reset(ctx, "api", "") }
-	for name, test := range map[string]struct{ before, change func(st *stack) error }{
-		"raise": {nil, func(st *stack) error { return st.limiter.Set(ctx, funnel("api", 10, 10)) }},
-		"another kind": {nil, func(st *stack) error {
-			return st.limiter.Set(ctx, throttle.Limit{Name: "api", Kind: throttle.SlidingLog, Rate: throttle.PerSecond(100)})
-		}},
-		"reset": {nil, reset},
-		"resume": {func(st *stack) error { return st.limiter.Pause(ctx, "api") }, func(st *stack) error {
-			return errors.Join(reset(st), st.limiter.Resume(ctx, "api"))
-		}},
-		"unblock": {func(st *stack) error {
-			return errors.Join(reset(st), st.limiter.Block(ctx, "api", "", time.Now().Add(10*time.Hour)))
-		}, func(st *stack) error { return st.limiter.Block(ctx, "api", "", time.Now()) }},
-	} {
-		t.Run(name, func(t *testing.T) {
-			virtual(t, settings{limits: []throttle.Limit{each(24 * time.Hour)}}, func(_ *testing.T, st *stack) {
-				st.takePermit("api")
-				if test.before != nil {
-					st.must(test.before(st))
-				}
-				st.enqueueN(1, "")
-				time.Sleep(3 * time.Minute)
-				st.wantRuns(0)
-				st.must(test.change(st))
-				time.Sleep(time.Minute)
-				st.wantOnce(1)
-				st.wantClean()
-			})
-		})
-	}
-}
 
 // polling is a server to which asynq's layout is unknown.
 func polling(o *options) { o.polling = true }
@@ -219,31 +145,6 @@ func TestRulesChanged_NoServerRan(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		next.wantRuns(50)
 		next.wantClean()
-	})
-}
-
-// TestRulesChanged_MaxWait: a job's MaxWait counts from its first denial, whatever its rule was
-// then.
-func TestRulesChanged_MaxWait(t *testing.T) {
-	slow(t)
-	c := newChanging()
-	virtual(t, settings{config: quick, limits: slowAndFast, rule: c.rule}, func(t *testing.T, st *stack) {
-		st.enqueueN(10, "it")
-		time.Sleep(6 * time.Minute) // two have run
-		c.limit.Store("slower")
-		st.server.RulesChanged()
-		want := func(ran, archived int) {
-			t.Helper()
-			st.wantRuns(ran)
-			if queue, err := st.tasks.GetQueueInfo("default"); err != nil || queue.Archived != archived {
-				t.Errorf("queue: %+v, %v; want %d archived", queue, err, archived)
-			}
-		}
-		time.Sleep(230 * time.Second) // the first of them has found the new limit's permit
-		want(3, 0)
-		time.Sleep(20 * time.Second)
-		want(3, 7)
-		st.wantClean()
 	})
 }
 

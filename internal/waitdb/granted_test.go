@@ -178,7 +178,7 @@ func TestMaxWait_ExpiredJobsGetNoTurns(t *testing.T) {
 		s.acquire(t, "c", one("l"))
 		s.pump(t)
 		s.wait(time.Minute)
-		_, results, _, err := s.dispatcher.store.Grant(background, "dispatcher", []fairqueue.Turn{{Lane: "default\nl|k", Held: []int64{0}}})
+		_, results, _, err := s.lanes.Grant(background, "dispatcher", []fairqueue.Turn{{Lane: "default\nl|k", Held: []int64{0}}})
 		must(t, err)
 		expect(t, "granted", results[0].Job, "c")
 		expect(t, "what is wanted", s.rdb.HGetAll(background, hg("demand")).Val(), map[string]string{})

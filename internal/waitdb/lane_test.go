@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"sync"
 	"testing"
 	"time"
 
@@ -33,7 +32,7 @@ func TestPriority(t *testing.T) {
 		arrive("high", waitdb.High)
 		arrive("normal 2", waitdb.Normal)
 		// As if as many others had arrived meanwhile.
-		must(t, s.rdb.HIncrBy(background, hg("tickets"), "default\nl|k", 2*waitdb.HeadStart*step).Err())
+		must(t, s.rdb.HIncrBy(background, hg("tickets"), "default\nl|k", 2*waitdb.HeadStart*65536).Err())
 		arrive("high, late", waitdb.High)
 		for _, want := range []string{"high", "normal", "normal 2", "low", "high, late"} {
 			s.wait(time.Minute)
@@ -85,65 +84,6 @@ func TestAcquire_BehindExpensiveHead(t *testing.T) {
 		d := s.acquire(t, "c", one("l"))
 		expect(t, "c", [2]any{d.Outcome, d.RetryAfter}, [2]any{denied, 3 * time.Second})
 	})
-}
-
-// A lane of 20,000: the place of the last is known, and taking the limit away
-// calls them all back, a bounded number at a time.
-func TestLongLane(t *testing.T) {
-	if testing.Short() {
-		t.Skip("slow")
-	}
-	const jobs, clients = 20_000, 20
-	rdb := redistest.Real(t)
-	limiter := waitdb.New(throttle.New(rdb, throttle.Options{}))
-	must(t, limiter.Define(t.Context(), throttle.Limit{Name: "api", Kind: throttle.Funnel, Rate: throttle.PerMinute(1)}))
-	need := throttle.Need{Limit: "api"}
-	if d, err := limiter.Allow(t.Context(), "api", ""); !d.OK() {
-		t.Fatal(d, err)
-	}
-	var all sync.WaitGroup
-	for client := range clients {
-		all.Go(func() {
-			for i := range jobs / clients {
-				id := fmt.Sprintf("job-%d-%d", client, i)
-				if d, err := limiter.Acquire(t.Context(), job(id), need); d.Outcome != throttle.Denied {
-					t.Errorf("%s: %v, %v; want denied", id, d, err)
-					return
-				}
-			}
-		})
-	}
-	all.Wait()
-
-	d, err := limiter.Acquire(t.Context(), job("last"), need)
-	if err != nil || d.RetryAfter.Minutes() < jobs {
-		t.Errorf("the last: %v, %v; want denied for over %d minutes", d, err, jobs)
-	}
-	place, waits, err := limiter.Position(t.Context(), job("last").JobID)
-	if err != nil || !waits || place.Rank != jobs+1 || place.Total != jobs+1 {
-		t.Errorf("the last: %+v, %v, %v; want position %d", place, waits, err, jobs+1)
-	}
-
-	must(t, limiter.Delete(t.Context(), "api"))
-	store := limiter
-	lead, err := store.BecomeLeader(t.Context(), "me", time.Second, 0, "epoch")
-	must(t, err)
-	lanes := []string{lead.NewLanes[0].Lane}
-	turn := slices.Repeat([]fairqueue.Turn{{Lane: lanes[0], Held: []int64{0}}}, 100)
-	granted := map[string]bool{}
-	for len(granted) < jobs+1 {
-		_, results, held, err := store.Grant(t.Context(), "me", turn)
-		must(t, err)
-		if !held { // this took longer than the lease lasts
-			_, err = store.BecomeLeader(t.Context(), "me", time.Second, 0, "epoch")
-			must(t, err)
-		}
-		for _, r := range results {
-			if r.Outcome == fairqueue.Impossible {
-				granted[r.Job] = true
-			}
-		}
-	}
 }
 
 // twice returns all that is on it twice.
@@ -223,7 +163,7 @@ func TestLeader_OneProcess(t *testing.T) {
 		held, next := pump(tt.process)
 		expect(t, tt.process, [2]any{held, next}, [2]any{tt.held, tt.next})
 	}
-	resign := func(process string) { must(t, dispatchers[process].store.StepDown(background, process, "")) }
+	resign := func(process string) { must(t, s.lanes.StepDown(background, process, "")) }
 	resign("two")
 	held, _ := pump("two")
 	expect(t, "after another process has stepped down", held, false)
@@ -254,10 +194,10 @@ func TestLeader_LeaseLost(t *testing.T) {
 	_, _, held, err := two.pump()
 	must(t, err)
 	expect(t, "two takes over", held, true)
-	_, _, held, err = one.store.Grant(background, "one", []fairqueue.Turn{{Lane: "default\nl|k", Held: []int64{0}}})
+	_, _, held, err = s.lanes.Grant(background, "one", []fairqueue.Turn{{Lane: "default\nl|k", Held: []int64{0}}})
 	must(t, err)
 	expect(t, "one may give turns", held, false)
-	_, err = one.store.PublishShares(background, "one", 10, map[string]int{"l|k": 0, "m|k": 7})
+	_, err = s.lanes.PublishShares(background, "one", 10, map[string]int{"l|k": 0, "m|k": 7})
 	must(t, err)
 	expect(t, "one may settle", s.rdb.HExists(background, hg("meters"), "m|k\n").Val(), false)
 }

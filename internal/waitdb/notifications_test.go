@@ -58,21 +58,6 @@ func TestNotifications_Changes(t *testing.T) {
 	})
 }
 
-// TestNotifications_Free: a lease that is given back makes permits, too.
-func TestNotifications_Free(t *testing.T) {
-	onRedis(t, func(t *testing.T, s *fixture) {
-		define(t, s, throttle.Limit{Name: "c", Kind: throttle.Concurrency, Capacity: 1})
-		a := s.acquire(t, "a", one("c"))
-		s.acquire(t, "b", one("c"))
-		s.pump(t)
-		notifications := s.lanes.Notifications(t.Context())
-		expect(t, "the first notification", <-notifications, waitdb.Notification{Kind: waitdb.Reconnected})
-		must(t, s.lanes.Free(background, a.Holder, one("c")))
-		expect(t, "notification", <-notifications, waitdb.Notification{Kind: waitdb.MeterChanged, Number: s.dispatcher.changes + 1, Name: "c|k"})
-		expect(t, "granted", s.pumped(t), []string{"b"})
-	})
-}
-
 // TestNotifications_LanesAndJobs: a lane's first job is news, and a granted job that arrives
 // to a lane that was refused more turns, or that arrives late.
 func TestNotifications_LanesAndJobs(t *testing.T) {

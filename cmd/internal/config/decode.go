@@ -182,28 +182,10 @@ func (d *decoder) value(path string, node ast.Node, to reflect.Value) {
 	}
 }
 
-// removed says what to use instead of fields of earlier versions, by Type.field.
-var removed = map[string]string{
-	"CrawlHandler.dir": "crawls write no WARC files any more; save_dir is the folder for the bodies of pages",
-	"Page.password":    "want a token, or a proxy that signs users in",
-	"Page.user":        "want a token, or a proxy that signs users in",
-	"Page.tls_cert":    "want a proxy that serves https, and page.https",
-	"Page.tls_key":     "want a proxy that serves https, and page.https",
-	"TLS.min_version":  "Go's default, 1.2, is in force",
-	"Task.blocks":      "it is block_on_429 now",
-	"Task.fair":        "it is fairness_key now",
-	"Task.trust":       "it is retry_after_scope now",
-	"Task.weight":      "it is fairness_weight now",
-}
-
 func (d *decoder) structure(path string, node ast.Node, to reflect.Value) {
 	fields := yamlFields(to.Type())
 	d.each(path, node, func(name string, key *token.Position, value ast.Node) {
 		index, ok := fields[name]
-		if instead := removed[to.Type().Name()+"."+name]; instead != "" && !ok {
-			d.errorAt(key, path, "unknown field %q: %s", name, instead)
-			return
-		}
 		if !ok {
 			meant, hint := didYouMean(name, slices.Sorted(maps.Keys(fields)))
 			d.meant[join(path, meant)] = true

@@ -11,7 +11,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
@@ -43,23 +42,15 @@ func newTestEnqueuer() (*enqueuer, *bytes.Buffer) {
 	return newEnqueuer(config.Default(), jobspec.Options{}, cli.IO{Out: io.Discard, Err: &out}), &out
 }
 
-// A job is added once if its reply is lost, also with --unique.
+// A job is added once if its reply is lost.
 func TestLostAnswer(t *testing.T) {
 	_, rdb := redistest.Mini(t)
 	rdb.AddHook(lossy{})
 	e, out := newTestEnqueuer()
-	unique := jobspec.Job{Type: "mine", Options: jobspec.Options{Unique: time.Hour}}
-	add := func(job jobspec.Job, added, existing int) {
-		t.Helper()
-		e.use(rdb, func() error { return nil })
-		_ = e.add(t.Context(), given(job), false) // the exit code of existing jobs
-		if e.added != added || e.existing != existing {
-			t.Errorf("%d were added, and %d exist: %s; want %d and %d", e.added, e.existing, out, added, existing)
-		}
+	e.use(rdb, func() error { return nil })
+	if err := e.add(t.Context(), given(jobspec.Job{Type: "mine"}), false); err != nil || e.added != 1 {
+		t.Errorf("%v, and %d were added: %s", err, e.added, out)
 	}
-	add(jobspec.Job{Type: "mine"}, 1, 0)
-	add(unique, 2, 0)
-	add(unique, 2, 1)
 }
 
 // Lines go to Redis in batches, but no line waits for the next one.
@@ -130,7 +121,8 @@ func TestEnqueue_Concurrent(t *testing.T) {
 func TestEnqueuer_RemovedFolder(t *testing.T) {
 	t.Chdir(t.TempDir())
 	e, out := newTestEnqueuer()
-	l, _ := e.check(row{job: &jobspec.Job{Type: "mine"}})
+	l := line{Job: jobspec.Job{Type: "mine"}}
+	e.check(&l)
 	e.batch = []line{l}
 	if err := cmp.Or(e.send(t.Context()), os.RemoveAll(".headgate")); err != nil {
 		t.Fatal(err)

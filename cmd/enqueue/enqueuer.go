@@ -25,18 +25,13 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// row is one of three: a line of the input with its number (from 1), a job that was given by flags,
-// or the error that ended the input.
-type row struct {
-	number int
-	text   []byte
-	job    *jobspec.Job
-	err    error
-}
-
-// line is a job that can be added.
+// line is a job to add: a line of the input, or a job that flags gave. In the last line, ended can be
+// the error that ended the input instead.
 type line struct {
-	number int // from 1; 0 for a job that was given by flags
+	number int    // from 1; 0 for a job that flags gave
+	text   []byte // the line as read; nil for a job that flags gave
+	ended  error
+
 	jobspec.Job
 	ownID bool // the user chose the ID
 	rule  scheduler.Rule
@@ -65,14 +60,11 @@ type enqueuer struct {
 	end    func() error
 	client *scheduler.Client
 	batch  []line // checked jobs that are not added yet
-	alone  bool   // jobs are in the embedded Redis, and no worker runs
 
-	last     line       // the last job that check accepted
-	added    int        // number of added jobs
-	ids      []addedJob // the added jobs; filled only with showIDs and json
+	added    int
+	ids      []addedJob // the added jobs; filled only if report prints them
 	bad      int        // number of bad lines, or of bad jobs that flags gave
 	existing int        // number of jobs that exist already
-	shown    int        // number of rejected jobs; only the first maxShown errors are printed
 	inputErr error      // why the input ended early; nil if it did not
 
 	foreign map[string]bool // types that are not built in
@@ -93,64 +85,69 @@ type addedJob struct {
 	ID   string `json:"id"`
 }
 
-// each calls do for each job that check accepts. It calls idle after each chunk of rows, because
-// the next chunk may take long to come.
-func (e *enqueuer) each(ctx context.Context, rows <-chan []row, do func(line) error, idle func() error) error {
-	for {
+// each calls do for each job that check accepts. It calls idle when no line is there, because the
+// next one may take long to come.
+func (e *enqueuer) each(ctx context.Context, lines <-chan line, do func(line) error, idle func() error) error {
+	for more := true; more; {
+		var err error
+		if len(lines) == 0 {
+			err = idle()
+		}
+		var l line
 		select {
 		case <-ctx.Done():
-			return ctx.Err()
-		case chunk, more := <-rows:
-			for _, r := range chunk {
-				if r.err != nil {
-					e.inputErr = r.err
-				} else if l, ok := e.check(r); ok {
-					if err := do(l); err != nil {
-						return err
-					}
-				}
-			}
-			if err := idle(); err != nil || !more {
-				return err
-			}
+			err = cmp.Or(err, ctx.Err())
+		case l, more = <-lines:
+		}
+		if err == nil && more && e.check(&l) {
+			err = do(l)
+		}
+		if err != nil {
+			return err
 		}
 	}
+	return nil
 }
 
-// check reads a row and fills in the job. It rejects a job that has an error or could never run: it
-// prints the error and returns false.
-func (e *enqueuer) check(r row) (l line, ok bool) {
-	var err error
-	l.number = r.number
-	if r.job == nil {
-		l.Job, err = jobspec.Parse(r.text)
-	} else {
-		l.Job, err = *r.job, r.job.Validate()
+// check parses a line and fills in the job. It rejects a job that has an error or could never run:
+// it prints the error and returns false.
+func (e *enqueuer) check(l *line) bool {
+	if e.inputErr = l.ended; l.ended != nil {
+		return false
 	}
-	l.ownID = l.ID != ""
-	if err == nil {
-		err = e.checkPayload(l)
-	}
-	if err == nil {
-		l.Job = l.Fill(e.defaults, e.config)
-		l.rule, err = e.config.Tasks.Rule(&expression.Job{Type: l.Type, Queue: l.Queue, ID: l.ID, Payload: l.Payload})
-	}
-	if err == nil {
-		err = checkNeeds(e.config, l.Queue, l.rule)
-	}
-	if err == nil {
-		l.shard, err = e.config.ShardOf(l.Queue, l.ID, l.Task())
-	}
-	if err == nil && !l.Deadline.IsZero() && time.Now().After(l.Deadline) {
-		err = fmt.Errorf("deadline %s: want a time from now on", l.Deadline.Format(time.RFC3339))
-	}
+	err := e.fill(l)
 	if err != nil {
 		e.bad++
-		e.reject(l, err)
-		return l, false
+		e.reject(*l, err)
 	}
-	e.last = l
-	return l, true
+	return err == nil
+}
+
+func (e *enqueuer) fill(l *line) (err error) {
+	if l.text != nil {
+		l.Job, err = jobspec.Parse(l.text)
+	} else {
+		err = l.Validate()
+	}
+	if err == nil {
+		err = e.checkPayload(*l)
+	}
+	if err != nil {
+		return err
+	}
+	l.ownID = l.ID != ""
+	l.Job = l.Fill(e.defaults, e.config)
+	if l.rule, err = e.config.Tasks.Rule(&expression.Job{Type: l.Type, Queue: l.Queue, ID: l.ID, Payload: l.Payload}); err != nil {
+		return err
+	}
+	if err := checkNeeds(e.config, l.Queue, l.rule); err != nil {
+		return err
+	}
+	if !l.Deadline.IsZero() && time.Now().After(l.Deadline) {
+		return fmt.Errorf("deadline %s: want a time from now on", l.Deadline.Format(time.RFC3339))
+	}
+	l.shard, err = e.config.ShardOf(l.Queue, l.ID, l.Task())
+	return err
 }
 
 // checkPayload returns the error that the job's handler would return for the payload. A type that
@@ -196,15 +193,15 @@ func checkNeeds(conf *config.Config, queue string, rule scheduler.Rule) error {
 // batchSize is the number of jobs that are added at once.
 const batchSize = 64
 
-// add adds jobs in batches while it reads rows. With strict it reads all rows first, and adds no
-// job if a row is bad.
-func (e *enqueuer) add(ctx context.Context, rows <-chan []row, strict bool) error {
+// add adds jobs in batches while it reads lines. With strict it reads all lines first, and adds no
+// job if a line is bad.
+func (e *enqueuer) add(ctx context.Context, lines <-chan line, strict bool) error {
 	send := func() error { return e.send(ctx) }
 	idle := send
 	if strict {
 		idle = func() error { return nil }
 	}
-	err := e.each(ctx, rows, func(l line) error {
+	err := e.each(ctx, lines, func(l line) error {
 		if e.batch = append(e.batch, l); strict || len(e.batch) < batchSize {
 			return nil
 		}
@@ -213,7 +210,8 @@ func (e *enqueuer) add(ctx context.Context, rows <-chan []row, strict bool) erro
 	if strict && err == nil && e.bad == 0 && e.inputErr == nil {
 		err = send()
 	}
-	return e.finish(e.close(err))
+	err = e.close(err)
+	return cmp.Or(e.report(), err, e.verdict())
 }
 
 func (e *enqueuer) use(rdb redis.UniversalClient, end func() error) {
@@ -221,7 +219,7 @@ func (e *enqueuer) use(rdb redis.UniversalClient, end func() error) {
 }
 
 // send adds the batch. One job's error does not keep the others out; send returns the first error.
-func (e *enqueuer) send(ctx context.Context) error {
+func (e *enqueuer) send(ctx context.Context) (failed error) {
 	if e.rdb == nil && len(e.batch) > 0 {
 		rdb, end, err := e.config.Redis.Create(ctx, func(string) {})
 		if err != nil {
@@ -229,7 +227,6 @@ func (e *enqueuer) send(ctx context.Context) error {
 		}
 		e.use(rdb, end)
 	}
-	var failed error
 	for batch := range slices.Chunk(e.batch, batchSize) {
 		tasks := make([]*asynq.Task, len(batch))
 		for i, l := range batch {
@@ -248,55 +245,66 @@ func (e *enqueuer) send(ctx context.Context) error {
 // enqueued records what became of one job. err is the error of enqueuing the job, or nil. If
 // the job exists already, enqueued rejects the job and returns nil.
 func (e *enqueuer) enqueued(l line, err error) error {
-	exists := ""
 	switch {
-	case err == nil, !l.ownID && e.isEnqueued(l, err):
-		// If the random ID exists, an earlier try added this job, and the reply was lost.
+	case err == nil, !l.ownID && errors.Is(err, asynq.ErrTaskIDConflict):
+		e.accept(l) // if a random ID exists, an earlier try added the job, and its reply was lost
 	case errors.Is(err, asynq.ErrTaskIDConflict):
-		exists = fmt.Sprintf("id %q: queue %s already has a job with this ID", l.ID, l.Queue)
+		e.existing++
+		e.reject(l, fmt.Errorf("id %q: queue %s already has a job with this ID", l.ID, l.Queue))
 	case errors.Is(err, asynq.ErrDuplicateTask):
-		exists = fmt.Sprintf("unique: queue %s already has a job with this type and payload", l.Queue)
+		e.existing++
+		e.reject(l, fmt.Errorf("unique: queue %s already has a job with this type and payload", l.Queue))
 	default:
 		return fmt.Errorf("%s%w", l.where(), err)
 	}
-	if exists != "" {
-		e.existing++
-		e.reject(l, errors.New(exists))
-		return nil
+	return nil
+}
+
+// accept records an added job. With --ids it prints the ID, or keeps it for the JSON object.
+func (e *enqueuer) accept(l line) {
+	e.added++
+	if e.single || e.showIDs && e.json {
+		e.ids = append(e.ids, addedJob{l.number, l.ID})
 	}
-	e.accept(l)
+	switch {
+	case !e.showIDs || e.json:
+	case l.number == 0:
+		fmt.Fprintln(e.stdio.Out, cli.Line(l.ID))
+	default:
+		fmt.Fprintf(e.stdio.Out, "%d\t%s\n", l.number, cli.Line(l.ID))
+	}
+	e.queues[l.Queue] = true
 	var call tasks.HTTPRequest
 	if l.Retention == 0 && e.config.Tasks.Unkept(l.Type) && json.Unmarshal(l.Payload, &call) == nil && call.Save == "" {
 		e.unkept[l.Type] = true
 	}
-	e.queues[l.Queue] = true
-	return nil
 }
 
-// isEnqueued reports whether the error means that an earlier try has enqueued this job.
-func (e *enqueuer) isEnqueued(l line, err error) bool {
-	if errors.Is(err, asynq.ErrDuplicateTask) { // the lock of --unique may belong to another job
-		return slices.ContainsFunc(e.config.Sharded.Names(l.Queue), func(queue string) bool {
-			_, gone := asynq.NewInspectorFromRedisClient(e.rdb).GetTaskInfo(queue, l.ID)
-			return gone == nil
-		})
+// maxShown is the maximum number of rejected jobs whose errors are printed.
+const maxShown = 20
+
+// reject prints why a job is not added. The job is counted already.
+func (e *enqueuer) reject(l line, err error) {
+	switch n := e.bad + e.existing; {
+	case n <= maxShown:
+		fmt.Fprintf(e.stdio.Err, "enqueue: %s%s\n", l.where(), cli.Line(err.Error()))
+	case n == maxShown+1:
+		fmt.Fprintln(e.stdio.Err, "enqueue: further errors are only counted")
 	}
-	return errors.Is(err, asynq.ErrTaskIDConflict)
 }
 
 // warn warns of types whose answers are not kept, and of queues that no running worker serves. If
-// no worker is running, it warns of queues that this config does not serve instead. It also sets
-// alone. It ignores errors of Redis, because the jobs are already added.
-func (e *enqueuer) warn() {
+// no worker is running, it warns of queues that this config does not serve instead. It returns
+// whether a worker is running. It ignores errors of Redis, because the jobs are already added.
+func (e *enqueuer) warn() (running bool) {
 	conf, stderr := e.config, e.stdio.Err
 	for _, name := range slices.Sorted(maps.Keys(e.unkept)) {
 		fmt.Fprintf(stderr, "enqueue: answers of %s are not kept for \"worker results\": use --retention 24h, or set retention: 24h for the task in the config\n", name)
 	}
 	servers, err := asynq.NewInspectorFromRedisClient(e.rdb).Servers()
 	if err != nil {
-		return
+		return true
 	}
-	e.alone = conf.Redis.IsZero() && len(servers) == 0
 	by, served := "no running worker takes", map[string]int{}
 	for _, server := range servers {
 		for queue, weight := range server.Queues {
@@ -311,6 +319,7 @@ func (e *enqueuer) warn() {
 		fmt.Fprintf(stderr, "enqueue: %s jobs of queue %s, only of %s: the jobs wait until a worker serves it\n",
 			by, strings.Join(left, ", "), strings.Join(slices.Sorted(maps.Keys(served)), ", "))
 	}
+	return len(servers) > 0
 }
 
 // close closes the connection, and the embedded Redis if this command runs it. err is the error
@@ -319,69 +328,38 @@ func (e *enqueuer) close(err error) error {
 	if e.rdb == nil {
 		return err
 	}
-	if err == nil && e.added > 0 {
-		e.warn()
-	}
-	conf := e.config
-	if lost := e.end(); lost != nil && conf.Redis.IsZero() {
-		e.added = 0
+	running := err != nil || e.added == 0 || e.warn()
+	redis := e.config.Redis
+	if lost := e.end(); lost != nil && redis.IsZero() {
+		e.added, e.ids = 0, nil
 		return lost // the data was not saved: this matters more than err
 	}
-	if e.alone {
-		fmt.Fprintf(e.stdio.Err, "enqueue: no Redis is configured and no worker is running: the jobs wait in %s for the next \"worker run\"\n", conf.Redis.Folder())
+	if redis.IsZero() && !running {
+		fmt.Fprintf(e.stdio.Err, "enqueue: no Redis is configured and no worker is running: the jobs wait in %s for the next \"worker run\"\n", redis.Folder())
 	}
 	return err
 }
 
-// maxShown is the maximum number of rejected jobs whose errors are printed.
-const maxShown = 20
-
-// reject prints why a job is not added.
-func (e *enqueuer) reject(l line, err error) {
-	switch e.shown++; {
-	case e.shown <= maxShown:
-		fmt.Fprintf(e.stdio.Err, "enqueue: %s%s\n", l.where(), cli.Line(err.Error()))
-	case e.shown == maxShown+1:
-		fmt.Fprintln(e.stdio.Err, "enqueue: further errors are only counted")
-	}
-}
-
-// accept counts an added job. With --ids it prints the ID, or keeps it for the JSON object.
-func (e *enqueuer) accept(l line) {
-	e.added++
-	switch {
-	case !e.showIDs:
-	case e.json:
-		e.ids = append(e.ids, addedJob{l.number, l.ID})
-	case l.number == 0:
-		fmt.Fprintln(e.stdio.Out, cli.Line(l.ID))
-	default:
-		fmt.Fprintf(e.stdio.Out, "%d\t%s\n", l.number, cli.Line(l.ID))
-	}
-}
-
-// finish prints how many jobs were added, and returns the error for the exit code.
-func (e *enqueuer) finish(err error) error {
-	id := ""
-	if e.single && e.added == 1 {
-		id = e.last.ID
+// report prints how many jobs were added.
+func (e *enqueuer) report() error {
+	id, ids := "", e.ids
+	if e.single && len(ids) == 1 {
+		id = ids[0].ID
 	}
 	if e.json {
-		printed := cli.JSON(e.stdio.Out, struct {
+		if !e.showIDs {
+			ids = nil
+		}
+		return cli.JSON(e.stdio.Out, struct {
 			Enqueued int        `json:"enqueued"`
 			There    int        `json:"there_already"`
 			BadLines int        `json:"bad_lines"`
 			ID       string     `json:"id,omitempty"`
 			IDs      []addedJob `json:"ids,omitempty"`
 			Crawl    string     `json:"crawl,omitempty"`
-		}{e.added, e.existing, e.bad, id, e.ids, e.crawl})
-		return cmp.Or(printed, err, e.verdict())
+		}{e.added, e.existing, e.bad, id, ids, e.crawl})
 	}
-	out := e.stdio.Out
-	if e.showIDs { // standard output has the IDs alone
-		id, out = "", e.stdio.Err
-	}
-	text := "enqueued " + display.Count(e.added, "job")
+	out, text := e.stdio.Out, "enqueued "+display.Count(e.added, "job")
 	var others []string
 	if e.existing > 0 {
 		others = append(others, fmt.Sprintf("%d exist already", e.existing))
@@ -392,11 +370,13 @@ func (e *enqueuer) finish(err error) error {
 	if len(others) > 0 && !e.single && e.crawl == "" {
 		text += " (" + strings.Join(others, ", ") + ")"
 	}
-	if id != "" {
+	if e.showIDs {
+		out = e.stdio.Err // standard output has the IDs alone
+	} else if id != "" {
 		text += ": " + cli.Line(id)
 	}
-	_, printed := fmt.Fprintln(out, text)
-	return cmp.Or(printed, err, e.verdict())
+	_, err := fmt.Fprintln(out, text)
+	return err
 }
 
 // verdict returns the error for the exit code: the input ended early, a line is bad or a job exists

@@ -47,18 +47,18 @@ func (c *command) Run(ctx context.Context, stdio cli.IO) error {
 	if err != nil {
 		return err
 	}
-	rows := given(jobspec.Job{Type: c.Type, Payload: []byte(c.Payload), ID: c.ID, Options: c.Options})
+	lines := given(jobspec.Job{Type: c.Type, Payload: []byte(c.Payload), ID: c.ID, Options: c.Options})
 	if c.File != "" {
-		if rows, err = c.read(ctx, stdio.In); err != nil {
+		if lines, err = c.read(ctx, stdio.In); err != nil {
 			return err
 		}
 	}
 	e := newEnqueuer(conf, c.Options, stdio)
 	e.json, e.showIDs, e.single = c.JSON, c.IDs, c.File == ""
 	if c.Plan {
-		return e.plan(ctx, rows)
+		return e.plan(ctx, lines)
 	}
-	return e.add(ctx, rows, c.Strict)
+	return e.add(ctx, lines, c.Strict)
 }
 
 // Validate reports what is wrong with the flags. kong calls it.
@@ -77,14 +77,9 @@ func (c *command) Validate() error {
 // maxLine is the maximum length of a line in bytes. Redis itself takes values of at most 512 MB.
 const maxLine = 64 << 20
 
-// readFunc makes a function an io.Reader.
-type readFunc func(p []byte) (int, error)
-
-func (f readFunc) Read(p []byte) (int, error) { return f(p) }
-
-// read returns the lines of the file or of standard input in chunks, as they come. If reading
-// fails, the last row has the error.
-func (c *command) read(ctx context.Context, stdin io.Reader) (<-chan []row, error) {
+// read returns the lines of the file or of standard input as they come. If reading fails, the last
+// line has the error.
+func (c *command) read(ctx context.Context, stdin io.Reader) (<-chan line, error) {
 	input := io.NopCloser(stdin)
 	if c.File != "-" {
 		file, err := os.Open(c.File)
@@ -93,24 +88,17 @@ func (c *command) read(ctx context.Context, stdin io.Reader) (<-chan []row, erro
 		}
 		input = file
 	}
-	rows := make(chan []row, 1)
-	go func() {
-		defer close(rows)
-		defer input.Close()
-		var chunk []row
-		send := func() {
-			if len(chunk) > 0 {
-				select {
-				case rows <- chunk:
-				case <-ctx.Done():
-				}
-			}
-			chunk = nil
+	lines := make(chan line, 2*batchSize)
+	send := func(l line) {
+		select {
+		case lines <- l:
+		case <-ctx.Done():
 		}
-		scanner := bufio.NewScanner(readFunc(func(p []byte) (int, error) {
-			send() // pass on the lines so far, because the next read can block
-			return input.Read(p)
-		}))
+	}
+	go func() {
+		defer close(lines)
+		defer input.Close()
+		scanner := bufio.NewScanner(input)
 		scanner.Buffer(make([]byte, 64<<10), maxLine)
 		number := 1
 		for ; scanner.Scan() && ctx.Err() == nil; number++ {
@@ -119,10 +107,7 @@ func (c *command) read(ctx context.Context, stdin io.Reader) (<-chan []row, erro
 				text = bytes.TrimPrefix(text, []byte("\ufeff")) // Windows editors write this byte order mark
 			}
 			if len(text) > 0 {
-				chunk = append(chunk, row{number: number, text: bytes.Clone(text)})
-			}
-			if len(chunk) == batchSize {
-				send()
+				send(line{number: number, text: bytes.Clone(text)})
 			}
 		}
 		err := scanner.Err()
@@ -130,21 +115,18 @@ func (c *command) read(ctx context.Context, stdin io.Reader) (<-chan []row, erro
 			err = fmt.Errorf("line %d is longer than %d MB: want one job a line", number, maxLine>>20)
 		}
 		if err != nil {
-			chunk = append(chunk, row{err: err})
+			send(line{ended: err})
 		}
-		send()
 	}()
-	return rows, nil
+	return lines, nil
 }
 
-// given returns jobs that were given by flags.
-func given(jobs ...jobspec.Job) <-chan []row {
-	rows := make(chan []row, 1)
-	var chunk []row
+// given returns jobs that flags gave.
+func given(jobs ...jobspec.Job) <-chan line {
+	lines := make(chan line, len(jobs))
 	for _, job := range jobs {
-		chunk = append(chunk, row{job: &job})
+		lines <- line{Job: job}
 	}
-	rows <- chunk
-	close(rows)
-	return rows
+	close(lines)
+	return lines
 }

@@ -16,15 +16,16 @@ import (
 	"github.com/headgate/headgate/cmd/internal/config"
 	"github.com/headgate/headgate/internal/display"
 	"github.com/headgate/headgate/internal/forecast"
+	"github.com/headgate/headgate/internal/inspect"
 	"github.com/headgate/headgate/internal/shard"
 	"github.com/headgate/headgate/internal/waitdb"
 	"github.com/headgate/headgate/throttle"
 )
 
 // plan prints when the first and the last job would run. It adds no job.
-func (e *enqueuer) plan(ctx context.Context, rows <-chan []row) error {
+func (e *enqueuer) plan(ctx context.Context, lines <-chan line) error {
 	p := &plan{queues: map[string]bool{}, parts: map[shard.Shard]*forecast.Options{}}
-	err := e.each(ctx, rows, func(l line) error {
+	err := e.each(ctx, lines, func(l line) error {
 		if err := p.add(l); err != nil {
 			e.bad++
 			e.reject(l, err)
@@ -108,63 +109,29 @@ func (p *plan) add(l line) error {
 	return p.parts[l.shard].Plan(like, 1, l.rule.Needs...)
 }
 
-// forecast returns when the first and the last job with limits would run. It uses the limits and
-// the waiting jobs in Redis, and the limits that only the config has. It writes to notes why jobs
-// might run later: no worker serves a queue, a queue is paused, or pending jobs are left out.
+// forecast returns when the first and the last job with limits would run, over all shards. It uses
+// the limits and the waiting jobs in Redis, and the limits that only the config has. It writes to
+// notes why jobs might run later.
 func (p *plan) forecast(ctx context.Context, conf *config.Config, notes io.Writer) (first, last forecast.Estimate, err error) {
-	note := func(format string, args ...any) { fmt.Fprintf(notes, "enqueue: "+format+"\n", args...) }
 	rdb, end, err := conf.Redis.Connect(ctx)
 	if err != nil && !errors.Is(err, config.ErrNoRedis) {
 		return first, last, err
 	}
-	if err != nil {
-		note("no worker is running; the times assume that one starts now")
-		return p.merge(func(part shard.Shard, o *forecast.Options) (*forecast.Forecast, error) {
-			o.Limits, _ = conf.Sharded.LimitsIn(part, conf.Limits) // Parse has checked it
-			return o.Forecast(time.Now()), nil
-		})
+	var q *inspect.Queues
+	if err == nil {
+		defer end()
+		q = conf.Inspect(rdb)
 	}
-	defer end()
-	q := conf.Inspect(rdb)
-	withoutRule := 0
-	first, last, err = p.merge(func(part shard.Shard, o *forecast.Options) (*forecast.Forecast, error) {
-		f, err := q.In(part).Forecast(ctx, *o)
-		if err == nil {
-			withoutRule = max(withoutRule, f.WithoutRule)
-		}
-		return f, err
-	})
-	if err != nil {
-		return first, last, err
-	}
-	if withoutRule > 0 {
-		note("the plan does not include %s of queues that this config does not serve", display.Count(withoutRule, "pending job"))
-	}
-	servers, err := q.Inspector.Servers()
-	if err == nil && len(servers) == 0 {
-		note("no worker is running; the times assume that one starts now")
-	}
-	for _, queue := range slices.Sorted(maps.Keys(p.queues)) {
-		names := conf.Sharded.Names(queue)
-		serves := func(s *asynq.ServerInfo) bool { return s.Queues[names[0]] > 0 }
-		if len(servers) > 0 && !slices.ContainsFunc(servers, serves) {
-			note("no worker serves queue %s; the times assume that one starts now", queue)
-		}
-		if info, err := q.Inspector.GetQueueInfo(names[0]); err == nil && info.Paused {
-			note("queue %s is paused; the times assume that it is resumed now", queue)
-		}
-	}
-	return first, last, nil
-}
-
-// merge calls forecastOf for each shard, and returns the first and the last start over all shards.
-func (p *plan) merge(forecastOf func(shard.Shard, *forecast.Options) (*forecast.Forecast, error)) (first, last forecast.Estimate, err error) {
-	found := false
+	found, withoutRule := false, 0
 	for part, options := range p.parts {
-		f, err := forecastOf(part, options)
-		if err != nil {
+		var f *forecast.Forecast
+		if q == nil {
+			options.Limits, _ = conf.Sharded.LimitsIn(part, conf.Limits) // Parse has checked it
+			f = options.Forecast(time.Now())
+		} else if f, err = q.In(part).Forecast(ctx, *options); err != nil {
 			return first, last, err
 		}
+		withoutRule = max(withoutRule, f.WithoutRule)
 		a, b := f.Planned()
 		if !found {
 			first, last, found = a, b, true
@@ -175,7 +142,37 @@ func (p *plan) merge(forecastOf func(shard.Shard, *forecast.Options) (*forecast.
 		}
 		last = b.OrLater(last)
 	}
+	if withoutRule > 0 {
+		fmt.Fprintf(notes, "enqueue: the plan does not include %s of queues that this config does not serve\n", display.Count(withoutRule, "pending job"))
+	}
+	p.note(conf, q, notes)
 	return first, last, nil
+}
+
+// note writes why jobs might run later than planned: no worker serves a queue, or a queue is paused.
+// q is nil if there is no Redis.
+func (p *plan) note(conf *config.Config, q *inspect.Queues, notes io.Writer) {
+	var servers []*asynq.ServerInfo
+	var err error
+	if q != nil {
+		servers, err = q.Inspector.Servers()
+	}
+	if err == nil && len(servers) == 0 {
+		fmt.Fprintln(notes, "enqueue: no worker is running; the times assume that one starts now")
+	}
+	for _, queue := range slices.Sorted(maps.Keys(p.queues)) {
+		name := conf.Sharded.Names(queue)[0]
+		serves := func(s *asynq.ServerInfo) bool { return s.Queues[name] > 0 }
+		if len(servers) > 0 && !slices.ContainsFunc(servers, serves) {
+			fmt.Fprintf(notes, "enqueue: no worker serves queue %s; the times assume that one starts now\n", queue)
+		}
+		if q == nil {
+			continue
+		}
+		if info, err := q.Inspector.GetQueueInfo(name); err == nil && info.Paused {
+			fmt.Fprintf(notes, "enqueue: queue %s is paused; the times assume that it is resumed now\n", queue)
+		}
+	}
 }
 
 // bound corrects the estimates: a job without limits starts at once, and no job starts before its

@@ -20,22 +20,28 @@ import (
 )
 
 type limitsCommand struct {
-	List   limitsList   `cmd:"" help:"List all limits, and what jobs wait for."`
-	Show   limitsShow   `cmd:"" help:"Show one limit, its waiting jobs by key, and the ETA of each."`
-	Set    limitsSet    `cmd:"" help:"Change or create a limit for all workers at once, until the limit changes in the config file."`
-	Unset  limitsUnset  `cmd:"" help:"Remove the override of a key."`
-	Delete limitsDelete `cmd:"" help:"Delete a limit, until it is set again or a worker loads a config that has it. Jobs that need it are archived, or on_no_limit applies."`
-	Pause  limitAction  `cmd:"" help:"Grant no permits of a limit until it is resumed."`
-	Resume limitAction  `cmd:"" help:"Resume a paused limit."`
-	Reset  limitsReset  `cmd:"" help:"Reset the count of a key, as if no permit had been taken, and end its block."`
-	Peek   limitsPeek   `cmd:"" help:"Show how many permits a key has left, without taking any."`
+	List   limitsList                  `cmd:"" help:"List all limits, and what jobs wait for."`
+	Show   limitsShow                  `cmd:"" help:"Show one limit, its waiting jobs by key, and the ETA of each."`
+	Set    limitsSet                   `cmd:"" help:"Change or create a limit for all workers at once. The change ends when the limit changes in the config file."`
+	Unset  limitsUnset                 `cmd:"" help:"Remove the override of a key."`
+	Delete limitsDelete                `cmd:"" help:"Delete a limit. Jobs that need it are archived, unless on_no_limit says otherwise. The limit exists again when it is set, or when a worker loads a config that has it."`
+	Pause  nameAction[*inspect.Queues] `cmd:"" set:"what=limit" help:"Grant no permits of a limit until it is resumed."`
+	Resume nameAction[*inspect.Queues] `cmd:"" set:"what=limit" help:"Resume a paused limit."`
+	Reset  limitsReset                 `cmd:"" help:"Reset the count of a key, as if no permit had been taken, and end its block."`
+	Peek   limitsPeek                  `cmd:"" help:"Show how many permits a key has left, without taking any."`
 }
 
-func newLimitsCommand() limitsCommand {
-	return limitsCommand{
-		Pause:  limitAction{done: "paused", do: (*waitdb.DB).Pause},
-		Resume: limitAction{done: "resumed", do: (*waitdb.DB).Resume},
-		Delete: limitsDelete{limitAction: limitAction{done: "deleted", do: (*waitdb.DB).Delete}},
+func newLimitsCommand() (c limitsCommand) {
+	c.Pause.do = changeLimit("paused", (*waitdb.DB).Pause)
+	c.Resume.do = changeLimit("resumed", (*waitdb.DB).Resume)
+	return c
+}
+
+// changeLimit returns a function that changes a limit in each of its shards.
+func changeLimit(done string, change func(l *waitdb.DB, ctx context.Context, limit string) error) func(*inspect.Queues, context.Context, string) (string, error) {
+	return func(q *inspect.Queues, ctx context.Context, name string) (string, error) {
+		err := q.EachPlace(name, nil, func(l *waitdb.DB, _ shard.Shard) error { return change(l, ctx, name) })
+		return done + " " + name, usageUnlessDown(err)
 	}
 }
 
@@ -50,8 +56,6 @@ type limitView struct {
 	Waiting       []backlogView `json:"waiting,omitempty"`
 	Blocked       []keyView     `json:"blocked,omitempty"`
 	Overrides     []keyView     `json:"overrides,omitempty"`
-
-	blocked, overrides int // numbers of keys, for the table
 }
 
 // backlogView is the jobs that wait for a key of a limit.
@@ -107,7 +111,6 @@ func limitViews(status *inspect.Status, limits ...inspect.Definition) []limitVie
 		for _, k := range l.Keys {
 			v.Overrides = append(v.Overrides, keyView{Key: k.Key, Text: k.String()})
 		}
-		v.blocked, v.overrides = len(l.Blocks), len(l.Keys)
 		views[i] = v
 	}
 	return views
@@ -119,7 +122,7 @@ type limitsList struct {
 }
 
 func (limitsList) Help() string {
-	return `KEYS is the number of keys for which jobs wait, PERMITS WANTED what these jobs need. ETA is when the last of them starts if no more jobs come.
+	return `KEYS is the number of keys for which jobs wait. PERMITS WANTED is the number of permits that these jobs need. ETA is when the last of these jobs starts if no more jobs come. BLOCKED and OVERRIDES are numbers of keys.
 
 "worker limits show NAME" shows this by key, and "worker job ID" the position of one job.`
 }
@@ -133,7 +136,7 @@ func (c *limitsList) Run(ctx context.Context, q *inspect.Queues, stdio cli.IO) e
 	if err != nil {
 		return err
 	}
-	const none = `there are no limits yet: "worker run" defines those of its config, "worker limits set" creates one`
+	const none = `there are no limits yet: "worker run" creates the limits of its config, and "worker limits set" creates one`
 	return cli.List(stdio.Out, c.JSON, limitViews(status, limits...), none, "NAME", "DEFINITION", "KEYS", "PERMITS WANTED", "ETA", "BLOCKED", "OVERRIDES")
 }
 
@@ -202,33 +205,21 @@ func usageUnlessDown(err error) error {
 	return cli.Usagef("%w", err)
 }
 
-// limitAction changes a limit in each of its shards.
-type limitAction struct {
-	Name string `arg:"" help:"Name of the limit."`
-
-	done string // for the confirmation
-	do   func(l *waitdb.DB, ctx context.Context, limit string) error
-}
-
-func (c *limitAction) Run(ctx context.Context, q *inspect.Queues, stdio cli.IO) error {
-	err := q.EachPlace(c.Name, nil, func(l *waitdb.DB, _ shard.Shard) error { return c.do(l, ctx, c.Name) })
-	return confirm(stdio, usageUnlessDown(err), "%s %s", c.done, c.Name)
-}
-
 type limitsDelete struct {
-	Yes bool `help:"Delete it even if jobs wait for it."`
-	limitAction
+	Name string `arg:"" help:"Name of the limit."`
+	Yes  bool   `help:"Delete it even if jobs wait for it."`
 }
 
 func (c *limitsDelete) Run(ctx context.Context, q *inspect.Queues, stdio cli.IO) error {
 	n, err := q.CountWaiting(ctx, c.Name, func(shard.Shard) int { return 0 })
 	if err == nil && n > 0 && !c.Yes {
-		err = cli.Usagef("limit %s has %s waiting, which are then archived, or on_no_limit applies; add --yes to confirm", c.Name, display.Count(n, "job"))
+		err = cli.Usagef("limit %s has %s waiting: without the limit jobs are archived, unless on_no_limit says otherwise; add --yes to confirm", c.Name, display.Count(n, "job"))
 	}
 	if err != nil {
 		return usageUnlessDown(err)
 	}
-	return c.limitAction.Run(ctx, q, stdio)
+	did, err := changeLimit("deleted", (*waitdb.DB).Delete)(q, ctx, c.Name)
+	return confirm(stdio, err, "%s", did)
 }
 
 // limitKey has the arguments for a limit and one of its keys.
@@ -278,7 +269,7 @@ type limitsUnset struct {
 }
 
 func (limitsUnset) Help() string {
-	return `An override of the config file is restored only when its entry in the file changes.`
+	return `If the config file has the override, it comes back when its entry in the file changes.`
 }
 
 func (c *limitsUnset) Run(ctx context.Context, conn *connection, q *inspect.Queues, stdio cli.IO) error {
@@ -309,9 +300,9 @@ type limitsSet struct {
 }
 
 func (limitsSet) Help() string {
-	return `Settings without a flag keep their value, but a limit of another kind keeps only its apps and max_block. A definition in a config file replaces the change, with a warning, when a worker first reads the file or when the definition in the file changes.
+	return `Settings without a flag keep their values. If --kind changes the kind, only apps and max_block keep theirs. A worker replaces the change, with a warning, when it first reads a config file that has the limit, or when the limit changes in the file.
 
---key overrides the rate or capacity of one key, at once, until "worker limits unset". Permits that were taken stay taken. For a fixed_window an override has another count in the same period.`
+With --key, the command overrides the rate or capacity of that key at once, until "worker limits unset". Permits that were taken stay taken. For a fixed_window, the override's rate must have the same period.`
 }
 
 func (c *limitsSet) Run(ctx context.Context, conn *connection, q *inspect.Queues, stdio cli.IO) error {

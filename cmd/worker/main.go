@@ -44,7 +44,7 @@ type commands struct {
 }
 
 func execute(ctx context.Context, args []string, stdio cli.IO) int {
-	c := commands{Jobs: newJobsCommand(), Limits: newLimitsCommand(), Schedules: newSchedulesCommand()}
+	c := commands{Jobs: newJobsCommand(), Limits: newLimitsCommand(), Queues: newQueuesCommand(), Schedules: newSchedulesCommand()}
 	conn := &connection{globals: &c.Globals, stderr: stdio.Err}
 	defer conn.close()
 	return cli.Main(ctx, "worker", manual, &c, &c.Globals, args, stdio, kong.Bind(conn),
@@ -57,6 +57,18 @@ func confirm(stdio cli.IO, err error, did string, args ...any) error {
 		_, err = fmt.Fprintln(stdio.Out, cli.Line(fmt.Sprintf(did, args...)))
 	}
 	return err
+}
+
+// nameAction is a command that does one thing to what has a name, such as a queue.
+type nameAction[On any] struct {
+	Name string `arg:"" help:"Name of the ${what}."`
+
+	do func(on On, ctx context.Context, name string) (did string, err error)
+}
+
+func (c *nameAction[On]) Run(ctx context.Context, on On, stdio cli.IO) error {
+	did, err := c.do(on, ctx, c.Name)
+	return confirm(stdio, err, "%s", did)
 }
 
 // connection is a command's connection to Redis. A Run method opens it by a call of open. If Run

@@ -11,10 +11,20 @@ import (
 )
 
 type queuesCommand struct {
-	List   queuesList   `cmd:"" help:"List queues with their job counts."`
-	Pause  queuesPause  `cmd:"" help:"Stop workers from taking new jobs from a queue. Running jobs continue."`
-	Resume queuesResume `cmd:"" help:"Let workers take jobs from a paused queue again."`
-	Delete queuesDelete `cmd:"" help:"Delete a queue. Enqueuing a job recreates it."`
+	List   queuesList                  `cmd:"" help:"List queues with their job counts."`
+	Pause  nameAction[*inspect.Queues] `cmd:"" set:"what=queue" help:"Stop workers from taking new jobs from a queue. Running jobs continue."`
+	Resume nameAction[*inspect.Queues] `cmd:"" set:"what=queue" help:"Let workers take jobs from a paused queue again."`
+	Delete queuesDelete                `cmd:"" help:"Delete a queue. Enqueuing a job recreates it."`
+}
+
+func newQueuesCommand() (c queuesCommand) {
+	c.Pause.do = func(q *inspect.Queues, ctx context.Context, name string) (string, error) {
+		return "paused queue " + name, q.SetPaused(ctx, name, true)
+	}
+	c.Resume.do = func(q *inspect.Queues, ctx context.Context, name string) (string, error) {
+		return "resumed queue " + name, q.SetPaused(ctx, name, false)
+	}
+	return c
 }
 
 type queuesList struct {
@@ -42,22 +52,6 @@ func (c *queuesList) Run(ctx context.Context, q *inspect.Queues, stdio cli.IO) e
 	}
 	return cli.List(stdio.Out, c.JSON, rows, "there are no queues: enqueuing the first job creates one",
 		"QUEUE", "PENDING", "WAITING", "ACTIVE", "SCHEDULED", "RETRY", "COMPLETED", "ARCHIVED", "OLDEST", "PAUSED")
-}
-
-type queuesPause struct {
-	Name string `arg:"" help:"Name of the queue."`
-}
-
-func (c *queuesPause) Run(ctx context.Context, q *inspect.Queues, stdio cli.IO) error {
-	return confirm(stdio, q.SetPaused(ctx, c.Name, true), "paused queue %s", c.Name)
-}
-
-type queuesResume struct {
-	Name string `arg:"" help:"Name of the queue."`
-}
-
-func (c *queuesResume) Run(ctx context.Context, q *inspect.Queues, stdio cli.IO) error {
-	return confirm(stdio, q.SetPaused(ctx, c.Name, false), "resumed queue %s", c.Name)
 }
 
 type queuesDelete struct {

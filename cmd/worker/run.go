@@ -34,7 +34,7 @@ func (runCommand) Help() string {
 
 When the config file changes, and on SIGHUP, the worker reads limits, rules and schedules again. A file with errors, an empty file and a missing file change nothing.
 
-A 429, or a 503 with Retry-After, blocks some of the job's limits for all workers: those under block_on_429, or else those with a key, or all if none has a key. The block ends at the time in the answer's Retry-After, RateLimit or X-RateLimit fields. Without such a time it lasts for a second, twice as long for each 429 in a row, up to five minutes. The answer's time applies to limits whose key is host(payload.url), to limits under block_on_429, to all limits with "retry_after_scope: all", and never for longer than the limit's max_block. The job waits first in line, and the attempt is not counted.`
+A 429 blocks limits of the job for all workers: those of block_on_429, or else those whose key is host(payload.url). The block ends at the time in the answer's Retry-After, RateLimit or X-RateLimit fields, and the limit's max_block bounds it. Without such a time it lasts for a second, and twice as long for each 429 in a row, up to five minutes. If the job has no such limit, its limits with a key are blocked, or all if none has a key; the answer's time counts for them only with "retry_after_scope: all". A 503 or 403 whose time counts blocks the same limits. The job waits first in line, and the attempt is not counted.`
 }
 
 func (c *runCommand) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) error {

@@ -10,17 +10,24 @@ import (
 )
 
 type schedulesCommand struct {
-	List   schedulesList  `cmd:"" help:"List schedules with their last and next ticks."`
-	Run    schedulesRun   `cmd:"" help:"Enqueue a schedule's job now, in addition to its ticks."`
-	Pause  schedulesPause `cmd:"" help:"Pause a schedule until it is resumed."`
-	Resume schedulesPause `cmd:"" help:"Resume a paused schedule. The ticks during the pause are skipped."`
+	List   schedulesList            `cmd:"" help:"List schedules with their last and next ticks."`
+	Run    nameAction[*cron.Runner] `cmd:"" set:"what=schedule" help:"Enqueue a schedule's job now, in addition to its ticks."`
+	Pause  nameAction[*cron.Runner] `cmd:"" set:"what=schedule" help:"Pause a schedule until it is resumed."`
+	Resume nameAction[*cron.Runner] `cmd:"" set:"what=schedule" help:"Resume a paused schedule. The ticks during the pause are skipped."`
 }
 
-func newSchedulesCommand() schedulesCommand {
-	return schedulesCommand{
-		Pause:  schedulesPause{done: "paused", do: (*cron.Runner).Pause},
-		Resume: schedulesPause{done: "resumed", do: (*cron.Runner).Resume},
+func newSchedulesCommand() (c schedulesCommand) {
+	c.Run.do = func(runner *cron.Runner, ctx context.Context, name string) (string, error) {
+		id, err := runner.Trigger(ctx, name)
+		return "enqueued " + id, err
 	}
+	c.Pause.do = func(runner *cron.Runner, ctx context.Context, name string) (string, error) {
+		return "paused " + name, runner.Pause(ctx, name)
+	}
+	c.Resume.do = func(runner *cron.Runner, ctx context.Context, name string) (string, error) {
+		return "resumed " + name, runner.Resume(ctx, name)
+	}
+	return c
 }
 
 type schedulesList struct {
@@ -86,23 +93,3 @@ const noSchedules = `The config has no schedules. An example:
 
 schedules:
   nightly: {cron: "30 2 * * *", zone: Europe/London, task: "http:request", payload: {url: "https://example.com/"}}`
-
-type schedulesRun struct {
-	Name string `arg:"" help:"Name of the schedule."`
-}
-
-func (c *schedulesRun) Run(ctx context.Context, runner *cron.Runner, stdio cli.IO) error {
-	id, err := runner.Trigger(ctx, c.Name)
-	return confirm(stdio, err, "enqueued %s", id)
-}
-
-type schedulesPause struct {
-	Name string `arg:"" help:"Name of the schedule."`
-
-	done string // the verb in the confirmation
-	do   func(runner *cron.Runner, ctx context.Context, name string) error
-}
-
-func (c *schedulesPause) Run(ctx context.Context, runner *cron.Runner, stdio cli.IO) error {
-	return confirm(stdio, c.do(runner, ctx, c.Name), "%s %s", c.done, c.Name)
-}

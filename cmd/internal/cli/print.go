@@ -116,7 +116,7 @@ func cell(row reflect.Value, title string) string {
 			continue
 		}
 		value := row.FieldByIndex(field.Index)
-		if value.IsZero() && strings.Contains(field.Tag.Get("json"), ",omit") {
+		if value.IsZero() && value.Kind() != reflect.Slice && strings.Contains(field.Tag.Get("json"), ",omit") {
 			return ""
 		}
 		return text(value)
@@ -124,7 +124,8 @@ func cell(row reflect.Value, title string) string {
 	panic("no field for the column " + title)
 }
 
-// text returns the text of a value. A float is printed as a rate per second.
+// text returns the text of a value. A float is printed as a rate per second, a list of structs as its
+// length.
 func text(value reflect.Value) string {
 	if !value.CanInterface() {
 		return fmt.Sprint(value)
@@ -141,6 +142,9 @@ func text(value reflect.Value) string {
 		return map[bool]string{true: "yes", false: "-"}[v]
 	case []string:
 		return strings.Join(v, ",")
+	}
+	if value.Kind() == reflect.Slice {
+		return strconv.Itoa(value.Len())
 	}
 	return fmt.Sprint(reflect.Indirect(value))
 }

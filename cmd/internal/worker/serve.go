@@ -48,7 +48,7 @@ func newMux(w *Worker, p *page.Page, open bool) *http.ServeMux {
 	registry.MustRegister(metrics.New(w.server, w.redis, metrics.Options{Schedules: w.cron}))
 	scope := prometheus.Labels{"scope": w.config.Load().Scope}
 	prometheus.WrapRegistererWith(scope, registry).MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "headgate_config_applied", Help: "1 while the config file is in force, 0 if it has errors and the previous config stays in force.",
+		Name: "headgate_config_applied", Help: "1 if the last change of the config file was applied, 0 if it was not and the previous config stays in force.",
 	}, func() float64 {
 		if w.badFile.Load() {
 			return 0
@@ -103,7 +103,7 @@ func (w *Worker) ready(ctx context.Context) error {
 		return fmt.Errorf("cannot use Redis: %s: %w", redishealth.ProblemOf(err).Description(), err)
 	}
 	if w.badFile.Load() {
-		return errors.New("the config file has errors and the previous config stays in force: see the log")
+		return errors.New("the config file could not be applied and the previous config stays in force: see the log")
 	}
 	return nil
 }

@@ -36,9 +36,8 @@ func Named(name string, more ...string) bool {
 	return slices.ContainsFunc(names, fits) || slices.ContainsFunc(more, fits)
 }
 
-// expression returns a regular expression that finds names by their patterns in text other than
-// JSON. In such text * matches the characters of a name, and ? matches a separator or nothing. So
-// the pattern api?key finds api_key, api key and apikey.
+// expression returns a regular expression that finds names in text other than JSON. In such text ?
+// matches a separator or nothing, so the pattern api?key finds api_key, api key and apikey.
 func expression(patterns []string) string {
 	var parts []string
 	for _, p := range patterns {
@@ -76,12 +75,9 @@ func Query(text string) string {
 
 // Redactor removes secrets from texts that are shown. In JSON it hides the whole values of fields.
 // In other text, such as an error or a log line, it hides what may be the value after a name, and so
-// can hide too much. It finds a secret by the name before it, and else only the values of
-// Authorization headers and the user part of URLs. IDs, keys and task types
-// are shown, because operators look up jobs by them, so secrets do not belong there.
-//
-// Go's regular expressions take time in proportion to the text's length. So no text makes the live
-// page slow.
+// can hide too much. A secret without a name before it is hidden only in an Authorization header or
+// in the user part of a URL. IDs, keys and task types are shown, because operators look up jobs by
+// them, so secrets do not belong there. The time is in proportion to the text's length.
 type Redactor struct {
 	names []string       // patterns of further names of secrets
 	field *regexp.Regexp // a name with its value, in any text
@@ -101,7 +97,7 @@ func New(more []string) (Redactor, error) {
 	// a quote. An unquoted value can contain commas and semicolons, as headers do. So a field that
 	// follows a comma can be hidden, too.
 	field := regexp.MustCompile(`(?i)((?:` + expression(slices.Concat(names, more)) + `)\\?["']?\s*(?:=>|[:=])\s*)` +
-		`(\[?\s*\\?"(?:[^"\\\n]|\\[^"\n])*\\?"|\[?\s*'[^'\n]*'|[^\n&,;}\]"']+(?:[;,][^\n&}\]"']*)?)`)
+		`(\[?\s*\\?"(?:[^"\\\n]|\\[^"\n])*\\?"|\[?\s*'[^'\n]*'|(?:\$\{[^{}\n]*\}|[^\n&,;}\]"'])+(?:[;,][^\n&}\]"']*)?)`)
 	return Redactor{more, field}, nil
 }
 
@@ -115,9 +111,16 @@ var (
 // Hides reports whether the name of a field marks its value as a secret. It ignores case.
 func (r Redactor) Hides(name string) bool { return Named(name, r.names...) }
 
-// Text returns a text without what looks like a secret. Values are hidden, names stay.
+// Text returns a text without what looks like a secret. Values are hidden, names and references to
+// secrets stay.
 func (r Redactor) Text(text string) string {
-	text = r.field.ReplaceAllString(text, "${1}"+Hidden)
+	text = r.field.ReplaceAllStringFunc(text, func(found string) string {
+		part := r.field.FindStringSubmatch(found)
+		if reference.MatchString(strings.Trim(part[2], `\"'`)) {
+			return found
+		}
+		return part[1] + Hidden
+	})
 	text = scheme.ReplaceAllString(text, "$1 "+Hidden)
 	return Query(userinfo.ReplaceAllString(text, "$1"+Hidden+"@"))
 }
@@ -158,19 +161,21 @@ func (r Redactor) Payload(data []byte) string {
 	if err != nil {
 		return r.Text(string(data))
 	}
-	encode := func() string {
-		var out strings.Builder
-		encoder := json.NewEncoder(&out)
-		encoder.SetEscapeHTML(false)
-		_ = encoder.Encode(value) // it was decoded, so it can be encoded
-		return strings.TrimSuffix(out.String(), "\n")
-	}
-	before := encode()
-	value = r.Value(value)
-	if after := encode(); after != before {
+	before := Encode(value, "")
+	if after := Encode(r.Value(value), ""); after != before {
 		return after
 	}
 	return string(data)
+}
+
+// Encode returns a decoded JSON value as JSON, with indentation unless indent is empty.
+func Encode(value any, indent string) string {
+	var out strings.Builder
+	encoder := json.NewEncoder(&out)
+	encoder.SetEscapeHTML(false)
+	encoder.SetIndent("", indent)
+	_ = encoder.Encode(value) // it was decoded, so it can be encoded
+	return strings.TrimSuffix(out.String(), "\n")
 }
 
 // maxDepth is the maximum number of levels of a JSON value. The output with indentation can be as

@@ -42,6 +42,9 @@ func TestRedactor_Payload(t *testing.T) {
 		`{"url":"https://h/?api_key=hunter2"}`:                                    `{"url":"https://h/?api_key=•••"}`,
 		`password: hunter2`:                                                       `password: •••`,
 		`{"card":"4111"} {}`:                                                      `{"card":•••} {}`,
+		"token=${env:TOKEN}\ncard: '${file:/a}'":                                  "token=${env:TOKEN}\ncard: '${file:/a}'",
+		`token=${env:TOKEN}x`:                                                     `token=•••`,
+		`GET /?token=${env:TOKEN}&card=4111`:                                      `GET /?token=${env:TOKEN}&card=•••`,
 		``:                                                                        ``,
 	} {
 		if got := r.Payload([]byte(payload)); got != want {

@@ -27,8 +27,8 @@ type Decision struct {
 	// of the job adapts its rate.
 	WantsFeedback bool
 	// Late is how long the permits of a granted job were reserved before it took them. It is zero
-	// for a job that did not wait. It is negative if a job that waited had no reservation, or took
-	// its permits in advance, before the reservation began.
+	// for a job that did not wait, or took its permits in advance. It is negative if a job that
+	// waited had no reservation.
 	Late time.Duration
 }
 

@@ -252,7 +252,7 @@ func TestAdvance_Settle(t *testing.T) {
 		var last time.Duration
 		for _, id := range s.pumped(t) {
 			d := s.acquire(t, id, one("l"))
-			expect(t, id, d.Outcome, allowed)
+			expect(t, id, [2]any{d.Outcome, d.Late}, [2]any{allowed, time.Duration(0)})
 			last = d.BeginIn
 		}
 		expect(t, "the last begins in", last, 20*time.Millisecond)

@@ -105,7 +105,7 @@ func (r limitRow) Used() string {
 
 // Rule describes the definition of the limit. It does not say whether the limit is paused.
 func (r limitRow) Rule() string {
-	l := r.Limit.Limit
+	l := r.Definition.Limit
 	l.Paused = false
 	return l.String()
 }

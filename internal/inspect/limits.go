@@ -13,14 +13,13 @@ import (
 
 // Limit is the state of a limit, as the page, the commands and the metrics show it.
 type Limit struct {
-	throttle.Limit
+	Definition // without Keys; Blocks are ordered by their ends
 	stats.LimitDemand
 	KeyExpr string // expression of the key, such as host(payload.url), if it is known
 	// Keyed reports whether the limit has keys. If the expression is unknown, Keyed is guessed from
 	// the waiting jobs and the blocks.
 	Keyed        bool
-	HasShortWait bool               // jobs wait, but none of them for 3 s or more, as far as known
-	Blocks       []throttle.Blocked // ordered by their ends
+	HasShortWait bool // jobs wait, but none of them for 3 s or more, as far as known
 	// DefaultMeter is the meter of the empty key, the only one of a limit without keys. Its rate and
 	// capacity are those of every key without an override. It is zero if the limit was deleted.
 	DefaultMeter waitdb.Meter
@@ -57,10 +56,37 @@ const (
 	Idle            State = "idle"
 )
 
+// add adds what was read of the limit in one scope, where it has the given name.
+func (l *Limit) add(of scopeStatus, name string, s *Status) {
+	demand, decided := of.limits[name], of.decided[name]
+	l.Waiting += demand.Waiting
+	l.Total += demand.Total
+	if l.Since.IsZero() || !demand.Since.IsZero() && demand.Since.Before(l.Since) {
+		l.Since = demand.Since
+	}
+	l.Permits += rate(decided.Permits)
+	l.Allowed += rate(decided.Allowed)
+	l.Denied += rate(decided.Denied)
+	for _, b := range of.backlogs[name] {
+		l.ETA = s.since(of.forecast, b.Last).OrLater(l.ETA)
+		l.IsBottleneck = l.IsBottleneck || b.IsBottleneck
+	}
+	for _, m := range of.meters {
+		if m.Limit == name && m.Capacity > 0 { // else the limit was deleted
+			l.Meters = joinMeter(l.Meters, m)
+		}
+	}
+}
+
 // complete sets those fields of a limit that follow from the fields that were read from Redis.
-func (l *Limit) complete(now time.Time, keyOf func(limit string) (expr string, known bool)) {
-	l.HasShortWait = l.Waiting > 0 && (l.Since.IsZero() || now.Sub(l.Since) < shortWait)
-	l.Blocks = slices.DeleteFunc(l.Blocks, func(b throttle.Blocked) bool { return !b.Until.After(now) })
+func (l *Limit) complete(s *Status, keyOf func(limit string) (expr string, known bool)) {
+	demand := s.Demand[l.Name]
+	l.KeyCount = len(demand)
+	for _, d := range demand[:min(MaxKeys, len(demand))] {
+		l.TopKeys = append(l.TopKeys, d.Key)
+	}
+	l.HasShortWait = l.Waiting > 0 && (l.Since.IsZero() || s.At.Sub(l.Since) < shortWait)
+	l.Blocks = slices.DeleteFunc(l.Blocks, func(b throttle.Blocked) bool { return !b.Until.After(s.At) })
 	slices.SortStableFunc(l.Blocks, func(a, b throttle.Blocked) int { return a.Until.Compare(b.Until) })
 	l.Keyed = slices.ContainsFunc(l.TopKeys, func(key string) bool { return key != "" }) ||
 		slices.ContainsFunc(l.Blocks, func(b throttle.Blocked) bool { return b.Key != "" })
@@ -73,7 +99,7 @@ func (l *Limit) complete(now time.Time, keyOf func(limit string) (expr string, k
 		if m.Key == "" {
 			l.DefaultMeter = m
 		}
-		return l.Keyed && m.Key == "" && !slices.Contains(l.TopKeys, "")
+		return !slices.Contains(l.TopKeys, m.Key) && (l.Keyed || m.Key != "")
 	})
 	l.NextKnown = len(l.Meters) > 0
 	for i, m := range l.Meters {

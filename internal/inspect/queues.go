@@ -97,7 +97,7 @@ func (q *Queues) Names(ctx context.Context, queue string) ([]string, error) {
 // ReadQueue reads one queue with its shards. It does not read Waiting: waiting jobs count as Retry.
 // It fails if the queue does not exist.
 func (q *Queues) ReadQueue(ctx context.Context, queue string) (QueueStatus, error) {
-	queues, err := q.readQueues(ctx, queue, false, nil)
+	queues, err := q.readQueues(ctx, queue, false, nil, nil)
 	if err == nil && len(queues) == 0 {
 		err = fmt.Errorf("queue %s: %w", queue, asynq.ErrQueueNotFound)
 	}

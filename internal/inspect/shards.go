@@ -96,15 +96,26 @@ func (q *Queues) Definition(ctx context.Context, name string) (Definition, error
 // byShard is set.
 func (q *Queues) Definitions(ctx context.Context, byShard bool) ([]Definition, error) {
 	scopes := q.Scopes()
-	read, err := readAll(ctx, scopes, func(ctx context.Context, in *Queues) (own []Definition, err error) {
-		limits, err := in.Limiter.Limits(ctx)
-		for _, l := range limits {
-			blocks, err1 := in.Limiter.Blocks(ctx, l.Name)
-			keys, err2 := in.Limiter.Keys(ctx, l.Name)
-			own, err = append(own, Definition{l, blocks, keys}), cmp.Or(err, err1, err2)
+	read, err := readAll(ctx, scopes, func(ctx context.Context, in *Queues) ([]Definition, error) { return in.readDefinitions(ctx, true) })
+	return q.joinDefinitions(scopes, read, byShard), err
+}
+
+// readDefinitions reads the limits of the scope.
+func (q *Queues) readDefinitions(ctx context.Context, withKeys bool) (own []Definition, err error) {
+	limits, err := q.Limiter.Limits(ctx)
+	for i := 0; i < len(limits) && err == nil; i++ {
+		d := Definition{Limit: limits[i]}
+		if d.Blocks, err = q.Limiter.Blocks(ctx, d.Name); err == nil && withKeys {
+			d.Keys, err = q.Limiter.Keys(ctx, d.Name)
 		}
-		return own, err
-	})
+		own = append(own, d)
+	}
+	return own, err
+}
+
+// joinDefinitions returns the limits of the scopes, by name. The parts of a limit count together,
+// unless byShard is set.
+func (q *Queues) joinDefinitions(scopes []*Queues, read [][]Definition, byShard bool) (all []Definition) {
 	parts := map[string][]Definition{}
 	for i, own := range read {
 		for _, d := range own {
@@ -112,17 +123,24 @@ func (q *Queues) Definitions(ctx context.Context, byShard bool) ([]Definition, e
 			parts[name] = append(parts[name], d)
 		}
 	}
-	all := make([]Definition, 0, len(parts))
 	for _, name := range slices.Sorted(maps.Keys(parts)) {
-		d := q.joinDefinitions(parts[name])
+		d := q.joinParts(parts[name])
 		d.Name = name
 		all = append(all, d)
 	}
-	return all, err
+	return all
 }
 
-// joinDefinitions adds up the parts of a limit.
-func (q *Queues) joinDefinitions(parts []Definition) (sum Definition) {
+// shown returns the name under which a limit is shown.
+func (q *Queues) shown(limit string, byShard bool) string {
+	if byShard && q.part.Count > 0 {
+		return limit + " in " + q.part.Name()
+	}
+	return limit
+}
+
+// joinParts adds up the parts of a limit.
+func (q *Queues) joinParts(parts []Definition) (sum Definition) {
 	var limits []throttle.Limit
 	overrides := map[string][]throttle.Limit{} // by key, as limits
 	for _, d := range parts {
@@ -166,29 +184,26 @@ func (q *Queues) Meters(ctx context.Context, limit string, keys []string) (meter
 		}
 		return ReadMeters(ctx, in.Limiter, needs)
 	})
-	for _, some := range read {
-		meters = joinMeters(meters, some)
+	for _, m := range slices.Concat(read...) {
+		meters = joinMeter(meters, m)
 	}
 	slices.SortFunc(meters, func(a, b waitdb.Meter) int { return slices.Index(keys, a.Key) - slices.Index(keys, b.Key) })
 	return meters, err
 }
 
-// joinMeters adds the meters of another shard to those of the same keys.
-func joinMeters(meters, some []waitdb.Meter) []waitdb.Meter {
-	for _, m := range some {
-		i := slices.IndexFunc(meters, func(other waitdb.Meter) bool { return other.Key == m.Key })
-		if i < 0 {
-			meters = append(meters, m)
-			continue
-		}
-		sum := &meters[i]
-		sum.Capacity += m.Capacity
-		sum.Left += m.Left
-		sum.Wanted += m.Wanted
-		sum.Reserved += m.Reserved
-		sum.PerSecond += m.PerSecond
-		sum.NextIn, sum.Known = min(sum.NextIn, m.NextIn), sum.Known && m.Known
+// joinMeter adds a meter of another shard to the one of the same key.
+func joinMeter(meters []waitdb.Meter, m waitdb.Meter) []waitdb.Meter {
+	i := slices.IndexFunc(meters, func(other waitdb.Meter) bool { return other.Key == m.Key })
+	if i < 0 {
+		return append(meters, m)
 	}
+	sum := &meters[i]
+	sum.Capacity += m.Capacity
+	sum.Left += m.Left
+	sum.Wanted += m.Wanted
+	sum.Reserved += m.Reserved
+	sum.PerSecond += m.PerSecond
+	sum.NextIn, sum.Known = min(sum.NextIn, m.NextIn), sum.Known && m.Known
 	return meters
 }
 
@@ -210,10 +225,7 @@ func (q *Queues) Peek(ctx context.Context, limit, key string) (throttle.Decision
 // partIn returns a shard's part of a limit.
 func (q *Queues) partIn(part shard.Shard, limit throttle.Limit) (throttle.Limit, error) {
 	own, err := q.Sharded.LimitsIn(part, []throttle.Limit{limit})
-	if err != nil {
-		return limit, err
-	}
-	return own[0], nil
+	return append(own, limit)[0], err
 }
 
 // SetLimit changes or creates a limit. Each shard gets its part of a divided limit. If the limit

@@ -32,7 +32,7 @@ type Status struct {
 	ETA           forecast.Estimate          `json:"-"` // of the last waiting or pending job
 	HasDispatcher bool                       `json:"-"` // each scope with waiting jobs has a dispatcher
 	Demand        map[string][]waitdb.Demand `json:"-"` // by limit, the key with the highest demand first
-	Forecasts     []*forecast.Forecast       `json:"-"` // of all scopes
+	forecasts     []*forecast.Forecast       // of all scopes
 	keyETAs       map[throttle.Need]forecast.Estimate
 }
 
@@ -71,7 +71,7 @@ func (q QueueStatus) Count(states ...string) (jobs int) {
 
 // Position returns p with the estimate of the forecast of its lane's scope.
 func (s *Status) Position(p waitdb.Position) waitdb.Position {
-	for _, f := range s.Forecasts { // only the forecast that has the lane changes p
+	for _, f := range s.forecasts { // only the forecast that has the lane changes p
 		p = f.Position(p)
 	}
 	return p
@@ -86,30 +86,6 @@ func (s *Status) KeyETA(limit, key string) *forecast.Estimate {
 	return nil
 }
 
-// since converts an estimate of a forecast, which counts from f.At, to one that counts from s.At.
-func (s *Status) since(f *forecast.Forecast, e forecast.Estimate) forecast.Estimate {
-	e.StartsIn = max(0, f.At.Add(e.StartsIn).Sub(s.At))
-	return e
-}
-
-// statusReader joins what it reads of each scope.
-type statusReader struct {
-	*Queues
-	*Status
-	byShard bool
-	limits  map[string]*limitReader
-	demand  map[throttle.Need]*waitdb.Demand
-	waiting map[string]int     // jobs by asynq queue
-	rates   map[string]float64 // of done jobs, by asynq queue
-}
-
-// limitReader is a limit, with its part in each of the scopes that count it.
-type limitReader struct {
-	Limit
-	parts  []throttle.Limit
-	scopes []*Queues
-}
-
 // Status reads the state of all scopes. The shards of a queue count together, unless byShard is
 // set.
 func (q *Queues) Status(ctx context.Context, byShard bool) (*Status, error) {
@@ -117,197 +93,151 @@ func (q *Queues) Status(ctx context.Context, byShard bool) (*Status, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &statusReader{
-		Queues: q, byShard: byShard, limits: map[string]*limitReader{}, demand: map[throttle.Need]*waitdb.Demand{},
-		waiting: map[string]int{}, rates: map[string]float64{},
-		Status: &Status{At: now, ETA: forecast.Estimate{Known: true}, HasDispatcher: true, Demand: map[string][]waitdb.Demand{}, keyETAs: map[throttle.Need]forecast.Estimate{}, Workers: []stats.Process{}},
-	}
 	scopes := q.Scopes()
-	if err := inAll(ctx, scopes, r.readScope); err != nil {
+	read, err := readAll(ctx, scopes, func(ctx context.Context, in *Queues) (scopeStatus, error) { return in.readScope(ctx, now) })
+	if err != nil {
 		return nil, err
 	}
-	r.joinDemand()
-	if err := inAll(ctx, scopes, r.readMeters); err != nil {
-		return nil, err
+	s := &Status{
+		At: now, ETA: forecast.Estimate{Known: true}, HasDispatcher: true, Workers: []stats.Process{},
+		Demand: map[string][]waitdb.Demand{}, keyETAs: map[throttle.Need]forecast.Estimate{},
 	}
-	for _, name := range slices.Sorted(maps.Keys(r.limits)) {
-		l := r.limits[name]
-		l.Limit.Limit = q.Sharded.Join(l.parts[0].Name, l.parts)
-		l.Name = name
-		l.complete(now, q.KeyOf)
-		r.Status.Limits = append(r.Status.Limits, l.Limit)
+	definitions := make([][]Definition, len(scopes))
+	for i, of := range read {
+		definitions[i] = of.definitions
 	}
-	r.Status.Queues, err = q.readQueues(ctx, "", byShard, r.waiting)
-	for i, queue := range r.Status.Queues {
-		for name, rate := range r.rates {
-			if name == queue.Queue || !byShard && q.Sharded.QueueOf(name) == queue.Queue {
-				r.Status.Queues[i].Rate += rate
-			}
+	limits := map[string]*Limit{}
+	for _, d := range q.joinDefinitions(scopes, definitions, byShard) {
+		limits[d.Name] = &Limit{Definition: d, ETA: forecast.Estimate{Known: true}} // if no job needs the limit, ETA stays now
+	}
+	waiting, done, permits := map[string]int{}, map[string]int64{}, map[throttle.Need]int{}
+	for i, of := range read {
+		shown := func(limit string) string { return scopes[i].shown(limit, byShard) }
+		s.add(of, shown)
+		for _, d := range of.definitions {
+			limits[shown(d.Name)].add(of, d.Name, s)
 		}
+		for _, d := range of.demand {
+			permits[throttle.Need{Limit: shown(d.Limit), Key: d.Key}] += d.Permits
+		}
+		for queue, jobs := range of.forecast.Waiting() { // the forecast may have read a part of the lanes only
+			waiting[queue] += jobs * of.waiting / max(1, of.forecast.Jobs)
+		}
+		maps.Copy(done, of.done)
 	}
-	return r.Status, err
+	s.setDemand(permits)
+	for _, name := range slices.Sorted(maps.Keys(limits)) {
+		limits[name].complete(s, q.KeyOf)
+		s.Limits = append(s.Limits, *limits[name])
+	}
+	s.Queues, err = q.readQueues(ctx, "", byShard, waiting, done)
+	return s, err
 }
 
-// inAll reads all scopes at the same time, and then joins what was read, in the order of the
-// scopes.
-func inAll(ctx context.Context, scopes []*Queues, read func(context.Context, *Queues) (join func(), err error)) error {
-	joins, err := readAll(ctx, scopes, read)
-	if err != nil {
-		return err
-	}
-	for _, join := range joins {
-		join()
-	}
-	return nil
+// scopeStatus is what is read of one scope.
+type scopeStatus struct {
+	definitions   []Definition // without Keys
+	waiting       int          // number of waiting and granted jobs
+	hasDispatcher bool
+	forecast      *forecast.Forecast
+	backlogs      map[string][]forecast.Backlog // by limit
+	demand        []waitdb.Demand               // by meter
+	limits        map[string]stats.LimitDemand  // by limit
+	meters        []waitdb.Meter
+	decided       map[string]stats.LimitSummary // in rateWindow, by limit
+	done          map[string]int64              // jobs in rateWindow, by asynq queue
+	workers       []stats.Process
 }
 
-func (r *statusReader) readScope(ctx context.Context, in *Queues) (join func(), err error) {
-	waiting, _, hasDispatcher, err := in.Limiter.BacklogStats(ctx)
-	if err != nil {
-		return nil, err
+func (q *Queues) readScope(ctx context.Context, now time.Time) (s scopeStatus, err error) {
+	if s.waiting, _, s.hasDispatcher, err = q.Limiter.BacklogStats(ctx); err != nil {
+		return s, err
 	}
-	f, err := in.Forecast(ctx, forecast.Options{})
-	if err != nil {
-		return nil, err
+	if s.forecast, err = q.Forecast(ctx, forecast.Options{}); err != nil {
+		return s, err
 	}
-	meters, demand, err := stats.ReadDemand(ctx, in.Limiter, f, hasDispatcher)
-	if err != nil {
-		return nil, err
+	if s.demand, s.limits, err = stats.ReadDemand(ctx, q.Limiter, s.forecast, s.hasDispatcher); err != nil {
+		return s, err
 	}
-	limits, err := in.Limiter.Limits(ctx)
-	if err != nil {
-		return nil, err
+	if s.definitions, err = q.readDefinitions(ctx, false); err != nil {
+		return s, err
 	}
-	blocks := make([][]throttle.Blocked, len(limits))
-	for i, l := range limits {
-		if blocks[i], err = in.Limiter.Blocks(ctx, l.Name); err != nil {
-			return nil, err
-		}
+	s.backlogs = map[string][]forecast.Backlog{}
+	for _, b := range s.forecast.Backlogs() {
+		s.backlogs[b.Limit] = append(s.backlogs[b.Limit], b)
 	}
-	recent, done, err := in.readRecent(ctx, r.At)
-	if err != nil {
-		return nil, err
-	}
-	workers, err := stats.ReadProcesses(ctx, in.rdb, in.scope)
-	if err != nil {
-		return nil, err
-	}
-	return func() {
-		s := r.Status
-		s.Waiting += waiting
-		s.Pending += f.Pending
-		s.WithoutRule += f.WithoutRule
-		s.HasDispatcher = s.HasDispatcher && (hasDispatcher || waiting == 0)
-		s.Forecasts = append(s.Forecasts, f)
-		last, unknown := f.Last()
-		if unknown != nil {
-			last = unknown.OrLater(last)
-		}
-		s.ETA = s.since(f, last).OrLater(s.ETA)
-		for _, worker := range workers {
-			if i := slices.IndexFunc(s.Workers, func(other stats.Process) bool { return other.ID == worker.ID }); i >= 0 {
-				s.Workers[i].Running += worker.Running
-			} else {
-				s.Workers = append(s.Workers, worker)
-			}
-		}
-		for queue, jobs := range f.Waiting() { // the forecast may have read a part of the lanes only
-			r.waiting[queue] += jobs * waiting / max(1, f.Jobs)
-		}
-		for queue, n := range done {
-			r.rates[queue] += rate(n)
-		}
-		for _, m := range meters {
-			need := throttle.Need{Limit: in.shown(m.Limit, r.byShard), Key: m.Key}
-			if r.demand[need] == nil {
-				r.demand[need] = &waitdb.Demand{Limit: need.Limit, Key: need.Key}
-			}
-			r.demand[need].Permits += m.Permits
-		}
-		etas, backlogs := f.Limits(), f.Backlogs()
-		for _, b := range backlogs {
-			need := throttle.Need{Limit: in.shown(b.Limit, r.byShard), Key: b.Key}
-			if other, known := s.keyETAs[need]; b.Cost > 0 && known {
-				s.keyETAs[need] = s.since(f, b.Last).OrLater(other)
-			} else if b.Cost > 0 {
-				s.keyETAs[need] = s.since(f, b.Last)
-			}
-		}
-		for i, limit := range limits {
-			name := in.shown(limit.Name, r.byShard)
-			if r.limits[name] == nil {
-				r.limits[name] = &limitReader{Limit: Limit{ETA: forecast.Estimate{Known: true}}} // if no job needs the limit, ETA stays now
-			}
-			l := r.limits[name]
-			l.parts, l.scopes = append(l.parts, limit), append(l.scopes, in)
-			d := demand[limit.Name]
-			l.Waiting, l.Total = l.Waiting+d.Waiting, l.Total+d.Total
-			if l.Since.IsZero() || !d.Since.IsZero() && d.Since.Before(l.Since) {
-				l.Since = d.Since
-			}
-			l.Permits += rate(recent[limit.Name].Permits)
-			l.Allowed += rate(recent[limit.Name].Allowed)
-			l.Denied += rate(recent[limit.Name].Denied)
-			l.Blocks = joinBlocks(l.Blocks, blocks[i])
-			if eta, needed := etas[limit.Name]; needed {
-				l.ETA = s.since(f, eta).OrLater(l.ETA)
-			}
-			l.IsBottleneck = l.IsBottleneck || slices.ContainsFunc(backlogs, func(b forecast.Backlog) bool { return b.Limit == limit.Name && b.IsBottleneck })
-		}
-	}, nil
-}
-
-// shown returns the name under which a limit is shown.
-func (q *Queues) shown(limit string, byShard bool) string {
-	if byShard && q.part.Count > 0 {
-		return limit + " in " + q.part.Name()
-	}
-	return limit
-}
-
-func (r *statusReader) joinDemand() {
-	all := slices.SortedFunc(maps.Values(r.demand), func(a, b *waitdb.Demand) int {
-		return cmp.Or(cmp.Compare(b.Permits, a.Permits), strings.Compare(a.Key, b.Key))
-	})
-	for _, d := range all {
-		r.Status.Demand[d.Limit] = append(r.Status.Demand[d.Limit], *d)
-		if l := r.limits[d.Limit]; l != nil {
-			if l.KeyCount++; l.KeyCount <= MaxKeys {
-				l.TopKeys = append(l.TopKeys, d.Key)
-			}
-		}
-	}
-}
-
-// readMeters reads the meters of the empty key and of TopKeys that the scope counts.
-func (r *statusReader) readMeters(ctx context.Context, in *Queues) (join func(), err error) {
 	var needs []throttle.Need
-	for _, l := range r.limits {
-		if i := slices.Index(l.scopes, in); i >= 0 {
-			for _, need := range MeterNeeds(l.parts[i].Name, l.TopKeys) {
-				if slices.Contains(r.Sharded.Places(need.Limit, &need.Key), *in.part) {
-					needs = append(needs, need)
-				}
-			}
+	for _, d := range s.definitions {
+		needs = append(needs, MeterNeeds(d.Name, s.limits[d.Name].TopKeys)...)
+	}
+	if s.meters, err = ReadMeters(ctx, q.Limiter, needs); err != nil {
+		return s, err
+	}
+	if s.decided, s.done, err = q.readRecent(ctx, now); err != nil {
+		return s, err
+	}
+	s.workers, err = stats.ReadProcesses(ctx, q.rdb, q.scope)
+	return s, err
+}
+
+// add adds what concerns no single limit or queue. The function shown returns the name under which
+// a limit of the scope is shown.
+func (s *Status) add(of scopeStatus, shown func(limit string) string) {
+	f := of.forecast
+	s.Waiting += of.waiting
+	s.Pending += f.Pending
+	s.WithoutRule += f.WithoutRule
+	s.HasDispatcher = s.HasDispatcher && (of.hasDispatcher || of.waiting == 0)
+	s.forecasts = append(s.forecasts, f)
+	last, unknown := f.Last()
+	if unknown != nil {
+		last = unknown.OrLater(last)
+	}
+	s.ETA = s.since(f, last).OrLater(s.ETA)
+	for _, b := range f.Backlogs() {
+		if b.Cost == 0 {
+			continue
+		}
+		need, eta := throttle.Need{Limit: shown(b.Limit), Key: b.Key}, s.since(f, b.Last)
+		if other, known := s.keyETAs[need]; known {
+			eta = eta.OrLater(other)
+		}
+		s.keyETAs[need] = eta
+	}
+	for _, worker := range of.workers { // a process that serves several scopes is in each of them
+		if i := slices.IndexFunc(s.Workers, func(other stats.Process) bool { return other.ID == worker.ID }); i >= 0 {
+			s.Workers[i].Running += worker.Running
+		} else {
+			s.Workers = append(s.Workers, worker)
 		}
 	}
-	meters, err := ReadMeters(ctx, in.Limiter, needs)
-	return func() {
-		for _, m := range meters {
-			if l := r.limits[in.shown(m.Limit, r.byShard)]; m.Capacity > 0 { // else the limit was deleted
-				l.Meters = joinMeters(l.Meters, []waitdb.Meter{m})
-			}
-		}
-	}, err
 }
 
-// Summaries returns what the processes of the scope did since the summary with that ID.
-func (q *Queues) Summaries(ctx context.Context, since string) ([]stats.Summary, error) {
-	return stats.ReadSummaries(ctx, q.rdb, q.scope, since)
+// since converts an estimate of a forecast, which counts from f.At, to one that counts from s.At.
+func (s *Status) since(f *forecast.Forecast, e forecast.Estimate) forecast.Estimate {
+	e.StartsIn = max(0, f.At.Add(e.StartsIn).Sub(s.At))
+	return e
 }
 
-// readRecent returns the decisions of each limit, and the jobs of each queue that were done, in ten
-// whole seconds. It leaves out the last second, whose summaries may not be complete.
+func (s *Status) setDemand(permits map[throttle.Need]int) {
+	for need, n := range permits {
+		s.Demand[need.Limit] = append(s.Demand[need.Limit], waitdb.Demand{Limit: need.Limit, Key: need.Key, Permits: n})
+	}
+	for _, demand := range s.Demand {
+		slices.SortFunc(demand, func(a, b waitdb.Demand) int {
+			return cmp.Or(cmp.Compare(b.Permits, a.Permits), strings.Compare(a.Key, b.Key))
+		})
+	}
+}
+
+// rateWindow is the time over which rates are taken.
+const rateWindow = 10 * time.Second
+
+// rate converts a count of readRecent to a rate per second.
+func rate(n int64) float64 { return float64(n) / rateWindow.Seconds() }
+
+// readRecent returns the decisions of each limit, and the jobs of each queue that were done, in
+// rateWindow. It leaves out the last second, whose summaries may not be complete.
 func (q *Queues) readRecent(ctx context.Context, now time.Time) (limits map[string]stats.LimitSummary, done map[string]int64, err error) {
 	end := now.Truncate(time.Second).Add(-time.Second)
 	summaries, err := q.Summaries(ctx, stats.StreamID(end.Add(-rateWindow)))
@@ -326,15 +256,14 @@ func (q *Queues) readRecent(ctx context.Context, now time.Time) (limits map[stri
 	return limits, done, err
 }
 
-// rateWindow is the time over which rates are taken.
-const rateWindow = 10 * time.Second
-
-// rate converts a count of readRecent to a rate per second.
-func rate(n int64) float64 { return float64(n) / rateWindow.Seconds() }
+// Summaries returns what the processes of the scope did since the summary with that ID.
+func (q *Queues) Summaries(ctx context.Context, since string) ([]stats.Summary, error) {
+	return stats.ReadSummaries(ctx, q.rdb, q.scope, since)
+}
 
 // readQueues reads all queues, or only the given one, by name. waiting is the number of waiting
-// jobs by queue.
-func (q *Queues) readQueues(ctx context.Context, queue string, byShard bool, waiting map[string]int) ([]QueueStatus, error) {
+// jobs, and done the number of jobs done in rateWindow, by asynq queue.
+func (q *Queues) readQueues(ctx context.Context, queue string, byShard bool, waiting map[string]int, done map[string]int64) ([]QueueStatus, error) {
 	names, err := q.Names(ctx, queue)
 	if err != nil {
 		return nil, err
@@ -366,6 +295,7 @@ func (q *Queues) readQueues(ctx context.Context, queue string, byShard bool, wai
 		sum.Archived += info.Archived
 		sum.Done += info.ProcessedTotal - info.FailedTotal
 		sum.FailedAttempts += info.FailedTotal
+		sum.Rate += rate(done[name])
 		sum.Size += info.Size
 		sum.Latency = max(sum.Latency, info.Latency)
 	}

@@ -284,7 +284,7 @@ func (r *rig) putBack(from, to int) error {
 	var jobs []*asynqdb.PutBack
 	for i := from; i < to; i++ {
 		message := bytes.ReplaceAll(r.asynq.message, []byte(r.asynq.enqueue.id), []byte(rigID(i)))
-		jobs = append(jobs, &asynqdb.PutBack{ID: rigID(i), Msg: message, At: time.Now().Add(time.Hour), Scope: "hg:{default}:"})
+		jobs = append(jobs, &asynqdb.PutBack{Job: asynqdb.Job{JobID: throttle.JobID{Queue: rigQueue, ID: rigID(i)}, Msg: message}, At: time.Now().Add(time.Hour), Scope: "hg:{default}:"})
 	}
 	asynqdb.New(r.rdb).PutBack(r.ctx, rigQueue, jobs...)
 	return jobs[0].Err

@@ -49,14 +49,14 @@ func (s *scope) request(all ...*attempt) {
 			ends[i] = now.Add(cmp.Or(a.timeout, asynqTimeout))
 		}
 		a.done, a.decision = make(chan struct{}), waitdb.Decision{}
-		rules[i] = s.askRule(a.job, a.task, ends[i])
+		rules[i] = s.askRule(a.JobID, a.task, ends[i])
 	}
 	wait, cancel := context.WithTimeout(context.Background(), ruleTimeout)
 	defer cancel()
 	ready := make([]*attempt, 0, len(all))
 	for i, a := range all {
 		if r, ok := receive(wait, rules[i]); ok {
-			s.setRule(a, r)
+			a.rule, a.err = r.value, r.err
 			ready = append(ready, a)
 			continue
 		}
@@ -64,14 +64,13 @@ func (s *scope) request(all ...*attempt) {
 			ctx, cancel := context.WithDeadline(context.Background(), ends[i])
 			defer cancel()
 			r, ok := receive(ctx, rules[i])
-			if !ok {
-				r.err = fmt.Errorf("RuleFor has not returned: %w", context.DeadlineExceeded)
+			if a.rule, a.err = r.value, r.err; !ok {
+				a.err = fmt.Errorf("RuleFor has not returned: %w", context.DeadlineExceeded)
 			}
-			s.setRule(a, r)
-			s.add(a)
+			s.send(a)
 		}()
 	}
-	s.add(ready...)
+	s.send(ready...)
 }
 
 // askRule calls the program's RuleFor. The context of RuleFor is derived from the program's
@@ -89,63 +88,55 @@ func (s *Server) askRule(j job, task *asynq.Task, end time.Time) <-chan result[R
 	})
 }
 
-// setRule stores the attempt's rule, or an error if the job does not run.
-func (s *scope) setRule(a *attempt, r result[Rule]) {
-	a.rule, a.err = r.value, r.err
-	switch {
-	case errors.Is(r.err, throttle.ErrUnavailable):
-		a.decision, a.err = s.outcomeError(a, waitdb.Decision{}, r.err)
-	case r.err == nil:
-		if err := s.shards.Check(s.shards.QueueOf(a.Queue), s.shard, a.rule.Needs); err != nil {
-			a.err = &attemptError{error: err, final: true}
-		} else if a.err = a.expiredError(); a.err != nil && len(a.rule.Needs) > 0 {
-			go func() { _, _ = s.limiter.Forget(context.Background(), a.job) }() // if Forget fails, the dispatcher forgets the job
-		}
-	}
-}
-
-// requestQueue holds the requests of a scope that have not been sent, in the order in which add was
-// called. One call to the limiter is made at a time. Requests that are added meanwhile are sent in
-// the next call.
+// requestQueue holds the requests of a scope that have not been sent, in the order in which send
+// was called. One call to the limiter is made at a time. Requests that are added meanwhile are sent
+// in the next call.
 type requestQueue struct {
 	mu      sync.Mutex
 	waiting []*attempt
-	busy    bool // whether sendAll runs
+	busy    bool // whether requests are being sent
 }
 
-// add queues the requests of jobs whose RuleFor has returned. For a job that has an error or no
-// needs, add closes done at once.
-func (s *scope) add(ready ...*attempt) {
+// send queues the requests of jobs whose RuleFor has returned. For a job that does not run, or has
+// no needs, it closes done at once.
+func (s *scope) send(ready ...*attempt) {
 	q := &s.requests
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for _, a := range ready {
-		if a.sentAt = time.Now(); a.err == nil && len(a.rule.Needs) > 0 {
+		a.sentAt = time.Now()
+		if errors.Is(a.err, throttle.ErrUnavailable) {
+			_, a.err = s.outcomeError(a, a.decision, a.err)
+		} else if a.err == nil {
+			if err := s.shards.Check(s.shards.QueueOf(a.Queue), s.shard, a.rule.Needs); err != nil {
+				a.err = &attemptError{error: err, final: true}
+			} else if a.err = a.expiredError(); a.err != nil && len(a.rule.Needs) > 0 {
+				go func() { _, _ = s.limiter.Forget(context.Background(), a.JobID) }() // if Forget fails, the dispatcher forgets the job
+			}
+		}
+		if a.err == nil && len(a.rule.Needs) > 0 {
 			q.waiting = append(q.waiting, a)
 		} else {
 			close(a.done)
 		}
 	}
-	if len(q.waiting) > 0 && !q.busy {
-		q.busy = true
-		go s.sendAll()
+	if len(q.waiting) == 0 || q.busy {
+		return
 	}
-}
-
-// sendAll sends the waiting requests, in batches, until none is left.
-func (s *scope) sendAll() {
-	q := &s.requests
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	for len(q.waiting) > 0 {
-		n := min(len(q.waiting), maxBatch)
-		batch := q.waiting[:n:n]
-		q.waiting = q.waiting[n:]
-		q.mu.Unlock()
-		s.acquire(batch)
+	q.busy = true
+	go func() {
 		q.mu.Lock()
-	}
-	q.waiting, q.busy = nil, false
+		defer q.mu.Unlock()
+		for len(q.waiting) > 0 {
+			n := min(len(q.waiting), maxBatch)
+			batch := q.waiting[:n:n]
+			q.waiting = q.waiting[n:]
+			q.mu.Unlock()
+			s.acquire(batch)
+			q.mu.Lock()
+		}
+		q.waiting, q.busy = nil, false
+	}()
 }
 
 // acquire requests the permits of the jobs from the limiter, in their order, and publishes the
@@ -169,7 +160,16 @@ func (s *scope) acquire(all []*attempt) {
 		}
 	}
 	for i, a := range all {
-		d, err := a.position.adjust(results[i].Decision), results[i].Err
+		d, err := results[i].Decision, results[i].Err
+		// The handler of a retry sees the wait since the backoff. The handler of a job that was
+		// allowed before and did not start sees the earlier wait and its denials, too.
+		switch p := a.position; {
+		case !d.OK() || p.queuedAt.IsZero():
+		case !p.notStarted:
+			d.Waited = min(d.Waited, max(0, d.At.Sub(p.retryAt)))
+		case d.Denials+p.denials > 0:
+			d.Denials, d.Waited = d.Denials+p.denials, max(0, d.At.Sub(p.retryAt))
+		}
 		s.stats.ObserveLimiterCall(time.Since(a.sentAt), err != nil)
 		if err == nil {
 			s.stats.CountDecision(a.rule.Needs, d)
@@ -188,7 +188,7 @@ func (s *scope) acquire(all []*attempt) {
 // the limit for which the job waited.
 func (s *scope) waitdbJob(a *attempt) waitdb.Job {
 	j := waitdb.Job{
-		JobID: a.job, Priority: waitdbPriority[a.rule.Priority], MaxWait: a.rule.MaxWait, Grant: s.grant,
+		JobID: a.JobID, Priority: waitdbPriority[a.rule.Priority], MaxWait: a.rule.MaxWait, Grant: s.grant,
 		MaxAdvance: 2 * waitdb.Advance, Fair: a.rule.FairnessKey, Weight: a.rule.FairnessWeight, New: a.isNew,
 	}
 	// Any producer can write the header of a job's own priority, so a text that is no level is

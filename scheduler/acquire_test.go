@@ -11,6 +11,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/headgate/headgate/internal/asynqdb"
 	"github.com/headgate/headgate/internal/waitdb"
 	"github.com/headgate/headgate/throttle"
 )
@@ -129,7 +130,7 @@ func TestStalePermits_GivenBack(t *testing.T) {
 
 // request requests permits for a job that asynq does not have, and waits for the result.
 func (st *stack) request(id string, position queuePosition) *attempt {
-	a := &attempt{scope: st.server.scopes[0], job: job{Queue: "default", ID: id}, task: asynq.NewTask("job", nil), position: position}
+	a := &attempt{scope: st.server.scopes[0], Job: asynqdb.Job{JobID: job{Queue: "default", ID: id}}, task: asynq.NewTask("job", nil), position: position}
 	a.scope.request(a)
 	<-a.done
 	return a

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -23,21 +24,18 @@ type job = throttle.JobID
 // how the try ended. Each fetch of a denied job is an attempt here, though asynq does not count
 // attempts that were denied.
 type attempt struct {
-	job
-	scope     *scope
-	msg       string      // the job's message as asynq stores it
-	task      *asynq.Task // nil if the message cannot be read, which asynq reports
-	statsTask stats.Task  // the queue and type that count the job in the stats
-	back      bool        // whether the job was put back since it was enqueued
-	unique    bool        // whether the job has a Unique lock
-	retried   int         // asynq's count of the job's failures
-	maxRetry  int
-	jobTimeout
-	position queuePosition
-	isNew    bool // whether the job has never been put back, and has never failed
-	lease    asynqdb.LeaseID
-	leaseEnd time.Time // the end of the lease as the dequeue set it; asynq may extend the lease
-	restarts int       // how often the permits were too old before the handler started
+	asynqdb.Job // as the dequeue took it
+	scope       *scope
+	task        *asynq.Task // nil if the message cannot be read, which asynq reports
+	statsTask   stats.Task  // the queue and type that count the job in the stats
+	retried     int         // asynq's count of the job's failures
+	maxRetry    int
+	timeout     time.Duration // of each attempt, as the job's producer has set it; zero means none
+	deadline    time.Time     // of all attempts together; zero means none
+	position    queuePosition
+	isNew       bool      // whether the job has never been put back, and has never failed
+	leaseEnd    time.Time // the end of the lease as the dequeue set it; asynq may extend the lease
+	restarts    int       // how often the permits were too old before the handler started
 
 	done     chan struct{} // closed when the next five fields are set; nil before the request
 	rule     Rule
@@ -46,15 +44,15 @@ type attempt struct {
 	sentAt   time.Time       // when the request was queued, which is before it was sent
 	startAt  time.Time       // when the handler may start
 
-	// inFlight.mu guards the next four fields.
+	// inFlight.mu guards the next three fields.
 	taken bool      // whether asynq has called the handler, or ended the attempt without that call
 	slot  bool      // whether the attempt occupies a worker slot
 	until time.Time // when the server may forget an attempt that has no slot
-	end   attemptEnd
 
-	began   time.Time     // when the handler started
-	reports sync.Mutex    // held while a report changes decision.Taken or the latency
-	latency time.Duration // from the last ReportLatency; zero without one
+	end     atomic.Pointer[attemptEnd] // never nil; replaced by the goroutine that runs the handler
+	began   time.Time                  // when the handler started
+	reports sync.Mutex                 // held while a report changes decision.Taken or the latency
+	latency time.Duration              // from the last ReportLatency; zero without one
 }
 
 // attemptEnd is what the server must know when asynq writes the end of an attempt.
@@ -68,23 +66,24 @@ type attemptEnd struct {
 	putBack *putBackError
 }
 
-// newAttempt returns the attempt of a fetched job. The attempt's task is nil if asynq's message is
-// not valid.
-func (s *Server) newAttempt(c *asynqdb.Dequeue, t asynqdb.Taken) *attempt {
-	a := &attempt{job: job{Queue: c.Queue, ID: t.ID}, scope: s.scopeOf(c.Queue), msg: t.Msg, back: t.Back, lease: c.Lease(), leaseEnd: c.LeaseEnd()}
-	m, err := asynqdb.ParseMessage([]byte(a.msg))
+// newAttempt returns the attempt of a job, fetched or not. The attempt's task is nil if asynq's
+// message is not valid.
+func (s *Server) newAttempt(j asynqdb.Job, leaseEnd time.Time) *attempt {
+	a := &attempt{Job: j, scope: s.scopeOf(j.Queue), leaseEnd: leaseEnd}
+	a.end.Store(&attemptEnd{})
+	m, err := asynqdb.ParseMessage(j.Msg)
 	if err != nil {
 		return a
 	}
 	a.task = m.Task()
 	a.statsTask = stats.Task{Queue: a.Queue, Type: a.task.Type()}
-	a.unique, a.retried, a.maxRetry = m.Unique, m.Retried, m.MaxRetry
+	a.retried, a.maxRetry = m.Retried, m.MaxRetry
 	a.timeout = time.Duration(max(0, m.Timeout%disabledOffset)) * time.Second
 	if deadline := m.Deadline % disabledOffset; deadline > 0 {
 		a.deadline = time.Unix(deadline, 0)
 	}
-	if a.isNew = !a.back && m.FailedAt == 0; !a.isNew {
-		a.position = queuePositionOf(a.job, a.task)
+	if a.isNew = !a.Back && m.FailedAt == 0; !a.isNew {
+		a.position = queuePositionOf(a.JobID, a.task)
 	}
 	return a
 }
@@ -161,31 +160,20 @@ func (f *inFlight) add(a *attempt) {
 		f.sweep = now.Add(writeBackTime)
 		maps.DeleteFunc(f.attempts, func(_ job, a *attempt) bool { return !a.slot && now.After(a.until) })
 	}
-	if before := f.attempts[a.job]; before != nil && before.slot {
+	if before := f.attempts[a.JobID]; before != nil && before.slot {
 		before.slot = false
 		f.slots--
 	}
 	a.slot = true
 	f.slots++
-	f.attempts[a.job] = a
+	f.attempts[a.JobID] = a
 }
 
-// get returns the attempt of a job, or an empty attempt if there is none, and what is known so far
-// about the attempt's end.
-func (f *inFlight) get(j job) (*attempt, attemptEnd) {
+// get returns the attempt of a job, or nil.
+func (f *inFlight) get(j job) *attempt {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if a := f.attempts[j]; a != nil {
-		return a, a.end
-	}
-	return &attempt{job: j}, attemptEnd{}
-}
-
-// update changes the end of an attempt.
-func (f *inFlight) update(a *attempt, change func(*attemptEnd)) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	change(&a.end)
+	return f.attempts[j]
 }
 
 // take returns the attempt of a job for the caller to run or to end, and marks the attempt as
@@ -210,8 +198,8 @@ func (f *inFlight) release(a *attempt, written bool) {
 		a.slot, a.until = false, time.Now().Add(writeBackTime)
 		f.slots--
 	}
-	if written && f.attempts[a.job] == a {
-		delete(f.attempts, a.job)
+	if written && f.attempts[a.JobID] == a {
+		delete(f.attempts, a.JobID)
 	}
 }
 
@@ -228,7 +216,7 @@ func (f *inFlight) putsBack(id string) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for j, a := range f.attempts {
-		if j.ID == id && a.end.putBack != nil {
+		if j.ID == id && a.end.Load().putBack != nil {
 			return true
 		}
 	}

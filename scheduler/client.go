@@ -164,7 +164,7 @@ type enqueueRedis struct{ redis.UniversalClient }
 func (e enqueueRedis) SAdd(ctx context.Context, key string, members ...any) *redis.IntCmd {
 	for _, queue := range members {
 		if err := validQueue(fmt.Sprint(queue)); err != nil {
-			return intCmd(ctx, 0, err)
+			return redis.NewIntResult(0, err)
 		}
 	}
 	return e.UniversalClient.SAdd(ctx, key, members...)

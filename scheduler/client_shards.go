@@ -100,7 +100,7 @@ type dryRunRedis struct{ redis.UniversalClient }
 
 // SAdd implements redis.SetCmdable.
 func (dryRunRedis) SAdd(ctx context.Context, _ string, _ ...any) *redis.IntCmd {
-	return intCmd(ctx, 1, nil)
+	return redis.NewIntResult(1, nil)
 }
 
 // EvalSha implements redis.Scripter.
@@ -110,7 +110,5 @@ func (dryRunRedis) EvalSha(ctx context.Context, _ string, keys []string, _ ...an
 			*ctx.Value(lockKey{}).(*string) = lock
 		}
 	}
-	cmd := redis.NewCmd(ctx)
-	cmd.SetVal(int64(1))
-	return cmd
+	return redis.NewCmdResult(int64(1), nil)
 }

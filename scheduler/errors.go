@@ -106,9 +106,6 @@ type putBackError struct {
 	position queuePosition // the position that the job keeps; zero for none
 }
 
-// atOnce reports whether the job comes back without a wait.
-func (e *putBackError) atOnce() bool { return !e.denied && !e.at.After(time.Now()) }
-
 // Error returns the wrapped error's text as asynq stores it.
 func (e *putBackError) Error() string { return storable(e.error.Error()) }
 

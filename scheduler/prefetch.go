@@ -52,19 +52,25 @@ type prefetcher struct {
 	slots  int // number of worker slots of the server
 	shares int // how many weighted queues asynq draws from; 1 with strict priority
 
-	lock      chan struct{} // guards what follows; held while Redis answers
-	next      []*attempt    // fetched jobs that asynq has not dequeued; they go back at the time until
-	until     time.Time
-	lost      map[string]*asynqdb.Dequeue // by queue: a fetch whose reply was lost
-	emptyAt   map[string]time.Time        // by queue: start of the last fetch that found fewer jobs than requested
-	passes    map[string]time.Duration    // by queue with a backlog: how long its last batch of new jobs took
-	passAt    time.Time                   // when the next batch of new jobs of such a queue is due
-	timer     *time.Timer                 // gives back jobs that do not start in time
-	rotations map[string]*rotation        // by asynq queue; only for queues with shards
-	stopped   bool
+	lock   chan struct{} // guards what follows; held while Redis answers
+	next   []*attempt    // fetched jobs that asynq has not dequeued; they go back at the time until
+	until  time.Time
+	queues map[string]*fetchedQueue // by asynq queue
+	passAt time.Time                // when the next batch of new jobs of a queue with a backlog is due
+	timer  *time.Timer              // gives back jobs that do not start in time
+	closed bool
 }
 
-// rotation is the order in which a server fetches from the shards of a queue.
+// fetchedQueue is what a prefetcher knows of an asynq queue.
+type fetchedQueue struct {
+	*rotation
+	lost    *asynqdb.Dequeue // a fetch whose reply was lost; nil if there is none
+	emptyAt time.Time        // start of the last fetch that found fewer jobs than requested
+	pass    time.Duration    // if the queue has a backlog: how long its last batch of new jobs took; else 0
+}
+
+// rotation is the order in which a server fetches from the shards of a queue. A queue without
+// shards has itself as its only shard.
 type rotation struct {
 	shards []string
 	next   int
@@ -72,14 +78,11 @@ type rotation struct {
 
 // newPrefetcher returns a prefetcher for a server with the configuration cfg.
 func newPrefetcher(s *Server, cfg asynq.Config) *prefetcher {
-	p := &prefetcher{
-		Server: s, slots: cfg.Concurrency, shares: 1,
-		lock: make(chan struct{}, 1), lost: map[string]*asynqdb.Dequeue{}, emptyAt: map[string]time.Time{}, passes: map[string]time.Duration{}, rotations: map[string]*rotation{},
-	}
-	for queue := range s.shards {
+	p := &prefetcher{Server: s, slots: cfg.Concurrency, shares: 1, lock: make(chan struct{}, 1), queues: map[string]*fetchedQueue{}}
+	for _, queue := range s.served {
 		r := &rotation{shards: s.shards.Names(queue)}
 		for _, name := range r.shards {
-			p.rotations[name] = r
+			p.queues[name] = &fetchedQueue{rotation: r}
 		}
 	}
 	if p.slots < 1 {
@@ -97,15 +100,6 @@ func newPrefetcher(s *Server, cfg asynq.Config) *prefetcher {
 // hold more jobs.
 var errAllDenied = errors.New("all fetched jobs were denied permits")
 
-// source is where a dequeue fetches from.
-type source struct {
-	queue  string
-	woken  bool          // whether a marker has woken the server
-	shards int           // number of shards of the queue, at least 1
-	marked bool          // whether the marker of this queue has come
-	quiet  time.Duration // how long an empty queue counts as empty if its marker does not come
-}
-
 // dequeue replaces asynq's script Dequeue. It returns one job that asynq may start, possibly of
 // another queue. It fetches jobs only if none is left of the last fetch. The leases of newly
 // fetched jobs end at the Unix second ends. The error is redis.Nil if there is no job now,
@@ -113,37 +107,34 @@ type source struct {
 func (p *prefetcher) dequeue(ctx context.Context, queue string, ends int64) (*attempt, error) {
 	p.lock <- struct{}{}
 	defer func() { <-p.lock }()
-	if p.stopped {
+	if p.closed {
 		return nil, redis.Nil
 	}
 	p.giveBackExpired(ctx)
-	var from source
+	var marked bool
 	if len(p.next) == 0 {
-		from = p.sourceOf(queue)
-		if err := p.repeatLost(ctx, from.queue); err != nil {
+		queue, marked = p.sourceOf(queue)
+		if err := p.repeatLost(ctx, queue); err != nil {
 			return nil, err
 		}
 	}
-	for denied := 0; len(p.next) == 0; {
+	for denied := 0; len(p.next) == 0; marked = false {
 		if denied >= maxBatch {
 			return nil, errAllDenied
 		}
-		queue := from.queue
-		c := asynqdb.NewDequeue(queue, ends, from.woken)
-		took, now := p.passes[queue], time.Now()
-		passes := took > 0 && !now.Before(p.passAt)
-		if !from.marked && !passes && now.Sub(p.emptyAt[queue]) < from.quiet || time.Until(c.LeaseEnd()) < leastLease {
+		q, c, now := p.queues[queue], asynqdb.NewDequeue(queue, ends, p.markers.woken), time.Now()
+		passes := q.pass > 0 && !now.Before(p.passAt)
+		if !marked && !passes && now.Sub(q.emptyAt) < p.markers.quiet() || c.Ends.Sub(now) < leastLease {
 			return nil, redis.Nil
 		}
 		n := p.freeSlots()
-		if !from.marked && took == 0 {
-			n = min(n, max(n/from.shards, shardBatch))
+		if !marked && q.pass == 0 {
+			n = min(n, max(n/len(q.shards), shardBatch))
 		}
-		from.marked = false
 		if passes {
-			c.Rest = min(max(took*100/passShare, time.Millisecond), longestRest)
+			c.Rest = min(max(q.pass*100/passShare, time.Millisecond), longestRest)
 			p.passAt = now.Add(c.Rest)
-		} else if took > 0 {
+		} else if q.pass > 0 {
 			c.Rest = asynqdb.NoNew
 		}
 		n, err := p.send(ctx, c, n)
@@ -169,33 +160,44 @@ func (p *prefetcher) freeSlots() int {
 	return min(maxBatch, (free+p.shares-1)/p.shares)
 }
 
+// sourceOf returns the queue to fetch from when asynq fetches from queue, and whether its marker
+// has come. A shard whose marker has come is next, because it has a job. If no marker has come, the
+// shards of a queue take turns, because asynq with strict priority always begins with the same
+// shard.
+func (p *prefetcher) sourceOf(queue string) (from string, marked bool) {
+	r := p.queues[queue].rotation
+	if from, marked = p.markers.take(r.shards...); !marked {
+		from = r.shards[r.next]
+		r.next = (r.next + 1) % len(r.shards)
+	}
+	return from, marked
+}
+
 // send makes the fetch c of up to n jobs. If n is 0, c is an earlier fetch whose reply was lost,
 // and send repeats it to get the jobs that it took. send sets p.next to the jobs that were not
 // denied, and returns how many jobs were fetched. Jobs whose reply comes too late go back, because
 // their leases may end.
 func (p *prefetcher) send(ctx context.Context, c *asynqdb.Dequeue, n int) (int, error) {
-	began := time.Now()
+	began, q := time.Now(), p.queues[c.Queue]
 	found, err := p.db.Dequeue(ctx, c, n)
 	p.scopeOf(c.Queue).queueHealth.Note(ctx, began, err)
 	if err != nil {
-		p.lost[c.Queue] = c
+		q.lost = c
 		return 0, err
 	}
-	delete(p.lost, c.Queue)
+	q.lost = nil
 	p.next, p.until = nil, time.Now().Add(startWithin)
-	for _, t := range found {
-		p.next = append(p.next, p.newAttempt(c, t))
+	for _, j := range found {
+		p.next = append(p.next, p.newAttempt(j, c.Ends))
 	}
 	if len(found) < n && c.Rest <= 0 {
-		p.emptyAt[c.Queue] = began
+		q.emptyAt = began
 	}
-	if time.Until(c.LeaseEnd()) < leastLease {
+	if time.Until(c.Ends) < leastLease {
 		p.until = time.Now()
 		p.giveBackExpired(ctx)
-	} else if len(found) > 0 && !p.stopped {
-		all := p.next
-		p.next = p.acquireAll(ctx, all)
-		p.notePass(c.Queue, all, n, time.Since(began))
+	} else if len(found) > 0 && !p.closed {
+		p.acquireAll(ctx, n, began)
 	}
 	if len(p.next) > 1 {
 		p.timer.Reset(startWithin)
@@ -203,33 +205,86 @@ func (p *prefetcher) send(ctx context.Context, c *asynqdb.Dequeue, n int) (int, 
 	return len(found), nil
 }
 
-// notePass notes whether a queue has a backlog: the fetch found all n jobs that it asked for, and
-// each new job among them was denied for at least 2·longestRest. The parameter took is the duration
-// of the fetch and the requests. If the fetch found no new job, notePass changes nothing.
-func (p *prefetcher) notePass(queue string, found []*attempt, n int, took time.Duration) {
-	isNew := func(a *attempt) bool { return !a.back }
-	isShort := func(a *attempt) bool {
-		isLong := a.isDone() && a.decision.Outcome == throttle.Denied && a.decision.RetryAfter >= 2*longestRest
-		return isNew(a) && !isLong
+// acquireAll requests permits for the fetched jobs in p.next. If a job was denied within
+// deniedWindow, acquireAll waits up to admitTime for the results, and puts denied jobs back. So
+// denied jobs rarely occupy a worker slot. A job whose request has any other error goes to asynq,
+// and the handler of Server.wrap reports that error.
+//
+// Then acquireAll notes whether the queue has a backlog: the fetch, which began at began, found all
+// n jobs that it asked for, and each new job among them was denied for at least 2·longestRest. If
+// the fetch found no new job, that does not change.
+func (p *prefetcher) acquireAll(ctx context.Context, n int, began time.Time) {
+	all := p.next
+	s, q := all[0].scope, p.queues[all[0].Queue]
+	readable := slices.DeleteFunc(slices.Clone(all), func(a *attempt) bool { return a.task == nil })
+	s.request(readable...)
+	if time.Since(time.Unix(0, s.deniedAt.Load())) < deniedWindow {
+		wait, cancel := context.WithTimeout(ctx, admitTime)
+		defer cancel()
+		for _, a := range readable {
+			if _, ok := receive(wait, a.done); !ok {
+				break
+			}
+		}
+		p.next = p.putBackDenied(context.WithoutCancel(ctx), all)
 	}
-	switch {
-	case !slices.ContainsFunc(found, isNew):
-	case len(found) < n || slices.ContainsFunc(found, isShort):
-		delete(p.passes, queue)
-	default:
-		p.passes[queue] = took
+	hasNew, hasShort := false, false
+	for _, a := range all {
+		if !a.Back {
+			isLong := a.isDone() && a.decision.Outcome == throttle.Denied && a.decision.RetryAfter >= 2*longestRest
+			hasNew, hasShort = true, hasShort || !isLong
+		}
 	}
+	if hasNew {
+		if q.pass = time.Since(began); len(all) < n || hasShort {
+			q.pass = 0
+		}
+	}
+}
+
+// putBackDenied puts denied jobs back, and returns the others. If the put-back of a job fails, the
+// job is among the others, and the handler of Server.wrap puts it back.
+func (s *Server) putBackDenied(ctx context.Context, jobs []*attempt) (others []*attempt) {
+	var backs []*asynqdb.PutBack
+	var denied []*attempt
+	for _, a := range jobs {
+		var why *putBackError
+		if a.isDone() {
+			why, _ = errors.AsType[*putBackError](a.err)
+		}
+		if why == nil {
+			others = append(others, a)
+			continue
+		}
+		backs, denied = append(backs, s.newPutBack(a, why, asynqdb.WithLastError(a.Msg, why.Error()))), append(denied, a)
+	}
+	if len(backs) == 0 {
+		return others
+	}
+	s.db.PutBack(ctx, jobs[0].Queue, backs...)
+	for i, a := range denied {
+		switch err := backs[i].Err; {
+		case err == nil:
+			a.scope.stats.CountEnd(a.statsTask, stats.PutBack)
+		case !errors.Is(err, asynqdb.ErrNotActive): // else it was deleted, or another server has it
+			others = append(others, a)
+		}
+	}
+	return others
 }
 
 // repeatLost repeats calls whose replies were lost until one has brought jobs. It returns an error
 // only if the repeated call of the given queue fails, because others do not hinder a fetch from it.
 func (p *prefetcher) repeatLost(ctx context.Context, queue string) error {
-	for _, c := range p.lost {
-		if time.Now().After(c.LeaseEnd()) {
-			delete(p.lost, c.Queue) // recovery puts its jobs back
+	for name, q := range p.queues {
+		if q.lost == nil {
 			continue
 		}
-		if _, err := p.send(ctx, c, 0); err != nil && c.Queue == queue {
+		if time.Now().After(q.lost.Ends) {
+			q.lost = nil // recovery puts its jobs back
+			continue
+		}
+		if _, err := p.send(ctx, q.lost, 0); err != nil && name == queue {
 			return err
 		}
 		if len(p.next) > 0 {
@@ -248,16 +303,15 @@ func (p *prefetcher) giveBackExpired(ctx context.Context) {
 		return
 	}
 	p.next = nil
-	back := make([]asynqdb.Taken, len(jobs))
+	back := make([]asynqdb.Job, len(jobs))
 	for i, a := range jobs {
+		back[i] = a.Job
 		if a.done != nil {
-			a.back = true
-			a.msg = string(a.nextPosition().writeTo(a.job, []byte(a.msg)))
+			back[i].Back, back[i].Msg = true, a.nextPosition().writeTo(a.JobID, a.Msg)
 			go a.releaseUnused()
 		}
-		back[i] = asynqdb.Taken{ID: a.ID, Msg: a.msg, Back: a.back}
 	}
-	_ = p.db.GiveBack(ctx, asynqdb.DequeueOf(jobs[0].Queue, jobs[0].lease), back...)
+	_ = p.db.GiveBack(ctx, back...)
 }
 
 // expire gives back jobs that asynq did not dequeue in time.
@@ -274,86 +328,15 @@ func (p *prefetcher) expire() {
 func (p *prefetcher) stop() {
 	p.lock <- struct{}{}
 	defer func() { <-p.lock }()
-	p.stopped = true
+	p.closed = true
 	ctx := context.Background()
 	p.until = time.Now()
 	p.giveBackExpired(ctx)
-	for _, c := range p.lost {
-		_, _ = p.send(ctx, c, 0) // if this fails, recovery puts the jobs back
-		p.until = time.Now()
-		p.giveBackExpired(ctx)
-	}
-}
-
-// sourceOf returns the queue to fetch from when asynq fetches from queue. A shard whose marker has
-// come is next, because it has a job. If no marker has come, the shards of a queue take turns,
-// because asynq with strict priority always begins with the same shard.
-func (p *prefetcher) sourceOf(queue string) source {
-	queues := []string{queue}
-	r := p.rotations[queue]
-	if r != nil {
-		queues = r.shards
-	}
-	marked, ok := p.markers.take(queues...)
-	switch {
-	case ok:
-		queue = marked
-	case r != nil:
-		queue = r.shards[r.next]
-		r.next = (r.next + 1) % len(r.shards)
-	}
-	return source{queue, p.markers.woken, len(queues), ok, p.markers.quiet()}
-}
-
-// acquireAll requests permits for fetched jobs, and returns the jobs that asynq gets. If a job was
-// denied within deniedWindow, acquireAll waits up to admitTime for the results, and puts denied
-// jobs back. So denied jobs rarely occupy a worker slot. A job whose request has any other error
-// goes to asynq, and the handler of Server.wrap reports that error.
-func (s *Server) acquireAll(ctx context.Context, jobs []*attempt) []*attempt {
-	readable := slices.DeleteFunc(slices.Clone(jobs), func(a *attempt) bool { return a.task == nil })
-	c := jobs[0].scope
-	c.request(readable...)
-	if time.Since(time.Unix(0, c.deniedAt.Load())) >= deniedWindow {
-		return jobs
-	}
-	wait, cancel := context.WithTimeout(ctx, admitTime)
-	defer cancel()
-	for _, a := range readable {
-		if _, ok := receive(wait, a.done); !ok {
-			break
+	for _, q := range p.queues {
+		if q.lost != nil {
+			_, _ = p.send(ctx, q.lost, 0) // if this fails, recovery puts the jobs back
+			p.until = time.Now()
+			p.giveBackExpired(ctx)
 		}
 	}
-	return s.putBackDenied(context.WithoutCancel(ctx), jobs)
-}
-
-// putBackDenied puts denied jobs back, and returns the others. If the put-back of a job fails, the
-// job is among the others, and the handler of Server.wrap puts it back.
-func (s *Server) putBackDenied(ctx context.Context, jobs []*attempt) (others []*attempt) {
-	var backs []*asynqdb.PutBack
-	var denied []*attempt
-	for _, a := range jobs {
-		var why *putBackError
-		if a.isDone() {
-			why, _ = errors.AsType[*putBackError](a.err)
-		}
-		if why == nil {
-			others = append(others, a)
-			continue
-		}
-		msg := asynqdb.WithLastError([]byte(a.msg), why.Error())
-		backs, denied = append(backs, s.newPutBack(a, why, msg, a.unique)), append(denied, a)
-	}
-	if len(backs) == 0 {
-		return others
-	}
-	s.db.PutBack(ctx, jobs[0].Queue, backs...)
-	for i, a := range denied {
-		switch err := backs[i].Err; {
-		case err == nil:
-			a.scope.stats.CountEnd(a.statsTask, stats.PutBack)
-		case !errors.Is(err, asynqdb.ErrNotActive): // else it was deleted, or another server has it
-			others = append(others, a)
-		}
-	}
-	return others
 }

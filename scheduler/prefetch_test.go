@@ -53,7 +53,7 @@ func (a asker) ask(ctx context.Context) (string, error) {
 
 // end frees the slot of a job.
 func (a asker) end(id string) {
-	ended, _ := a.inFlight.get(job{Queue: "default", ID: id})
+	ended := a.inFlight.get(job{Queue: "default", ID: id})
 	a.inFlight.release(ended, false)
 }
 

@@ -8,7 +8,6 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/headgate/headgate/internal/asynqdb"
-	"github.com/headgate/headgate/internal/waitdb"
 )
 
 // queuePosition is stored in a header of a job's message, so that the next attempt keeps the job's
@@ -52,21 +51,6 @@ func (p queuePosition) writeTo(j job, msg []byte) []byte {
 		denials = -1
 	}
 	return asynqdb.WithHeader(msg, queuePositionHeader, fmt.Sprintf("%d %d %d\n%s\n%s", p.queuedAt.UnixMicro(), p.retryAt.UnixMicro(), denials, j.Queue, j.ID))
-}
-
-// adjust returns the decision as the handler sees it: the Waited of a retry counts from retryAt.
-// For a job that was allowed before and did not start, the earlier wait and its denials count, too.
-func (p queuePosition) adjust(d waitdb.Decision) waitdb.Decision {
-	switch {
-	case !d.OK() || p.queuedAt.IsZero():
-	case !p.notStarted:
-		d.Waited = min(d.Waited, max(0, d.At.Sub(p.retryAt)))
-	default:
-		if d.Denials += p.denials; d.Denials > 0 {
-			d.Waited = max(0, d.At.Sub(p.retryAt))
-		}
-	}
-	return d
 }
 
 // nextPosition returns the position of a job that has not started and requests permits again. If

@@ -144,8 +144,11 @@ func (r *recovery) look(ctx context.Context) (soon bool) {
 func (r *recovery) recover(ctx context.Context, j job, s sighting) {
 	now := time.Now()
 	over := now.Sub(time.Unix(s.ends+1, 0))
-	a, end := r.inFlight.get(j)
-	why := end.putBack
+	a := r.inFlight.get(j)
+	var why *putBackError
+	if a != nil {
+		why = a.end.Load().putBack
+	}
 	if over < 0 || why == nil && (over < heartbeat || now.Sub(s.since) < 2*heartbeat) {
 		return
 	}
@@ -159,15 +162,15 @@ func (r *recovery) recover(ctx context.Context, j job, s sighting) {
 		}
 		return
 	}
-	msg, lease := []byte(msgs[0]), asynqdb.LeaseID{Ended: s.ends}
-	m, err := asynqdb.ParseMessage(msg)
-	switch {
-	case err != nil:
-	case why != nil:
-		back := r.newPutBack(a, why, asynqdb.WithFailure(msg, why.Error(), now.Unix()), m.Unique)
-		back.Lease = lease
-		_ = r.putBack(ctx, a, why, back)
-	default:
-		_, _ = r.db.Forgive(ctx, j.Queue, j.ID, asynqdb.WithFailure(msg, asynq.ErrLeaseExpired.Error(), now.Unix()), m.Unique, r.forgivenCrashes, lease)
+	if _, err := asynqdb.ParseMessage([]byte(msgs[0])); err != nil {
+		return
 	}
+	crashed := asynqdb.Job{JobID: j, Msg: asynqdb.WithFailure([]byte(msgs[0]), asynq.ErrLeaseExpired.Error(), now.Unix()), Ended: s.ends}
+	if why == nil {
+		_, _ = r.db.Forgive(ctx, crashed, r.forgivenCrashes)
+		return
+	}
+	back := r.newPutBack(a, why, asynqdb.WithLastError(crashed.Msg, why.Error()))
+	back.Dequeue, back.Ended = "", s.ends
+	_ = r.putBack(ctx, a, back)
 }

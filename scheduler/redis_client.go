@@ -21,46 +21,40 @@ import (
 // concurrent use.
 type redisClient struct {
 	redis.UniversalClient
-	s      *Server
-	guards asynqdb.Guards
+	s *Server
 }
 
-// EvalSha implements redis.Scripter.
+// EvalSha implements redis.Scripter. For a script that ends a lease it returns a NOSCRIPT error, so
+// that asynq sends the text with Eval.
 func (q *redisClient) EvalSha(ctx context.Context, sha1 string, keys []string, args ...any) *redis.Cmd {
-	return q.run(ctx, sha1, "", keys, args)
-}
-
-// Eval implements redis.Scripter.
-func (q *redisClient) Eval(ctx context.Context, text string, keys []string, args ...any) *redis.Cmd {
-	return q.run(ctx, "", text, keys, args)
-}
-
-// run runs asynq's script, or replaces it. A script that ends a lease is sent with a guard in
-// front, see asynqdb.Guards. While run does not know the text of such a script, it returns a
-// NOSCRIPT error, so that asynq sends the text. Because asynq calls Redis all the time, run is also
-// the first to notice the start and the end of an outage.
-func (q *redisClient) run(ctx context.Context, sha1, text string, keys []string, args []any) *redis.Cmd {
 	c := asynqdb.Recognize(keys, args)
+	if c.EndsLease {
+		return redis.NewCmdResult(nil, asynqdb.NoScript)
+	}
+	return q.run(ctx, c, func() *redis.Cmd {
+		return q.UniversalClient.EvalSha(ctx, sha1, script.WholeSlot(q.UniversalClient, keys), args...)
+	})
+}
+
+// Eval implements redis.Scripter. A script that ends a lease is sent with a check of the lease.
+func (q *redisClient) Eval(ctx context.Context, text string, keys []string, args ...any) *redis.Cmd {
+	c := asynqdb.Recognize(keys, args)
+	return q.run(ctx, c, func() *redis.Cmd {
+		if c.EndsLease {
+			return q.endLease(ctx, c, text)
+		}
+		return q.UniversalClient.Eval(ctx, text, script.WholeSlot(q.UniversalClient, keys), args...)
+	})
+}
+
+// run sends asynq's script, or replaces it by a dequeue. Because asynq calls Redis all the time,
+// run is also the first to notice the start and the end of an outage.
+func (q *redisClient) run(ctx context.Context, c *asynqdb.Call, send func() *redis.Cmd) *redis.Cmd {
 	if c.Script == asynqdb.ScriptDequeue {
 		return q.dequeue(ctx, c)
 	}
-	if c.EndsLease && text != "" {
-		sha1 = q.guards.Add(text)
-	} else if c.EndsLease && !q.guards.Known(sha1) {
-		return reply(ctx, asynqdb.NoScript)
-	}
 	began := time.Now()
-	var cmd *redis.Cmd
-	switch {
-	case c.EndsLease:
-		cmd = q.endLease(ctx, c, func(lease asynqdb.LeaseID) *redis.Cmd {
-			return q.guards.Run(ctx, q.UniversalClient, sha1, c, lease, keys, args)
-		})
-	case text != "":
-		cmd = q.UniversalClient.Eval(ctx, text, script.WholeSlot(q.UniversalClient, keys), args...)
-	default:
-		cmd = q.UniversalClient.EvalSha(ctx, sha1, script.WholeSlot(q.UniversalClient, keys), args...)
-	}
+	cmd := send()
 	q.s.scopeOf(c.Queue).queueHealth.Note(ctx, began, cmd.Err())
 	if c.MayAddPending && cmd.Err() == nil && cmd.Val() != int64(0) { // 0 means that no job was added
 		setMarker(ctx, q.UniversalClient, markerKey(c.Queue))
@@ -78,14 +72,14 @@ func (q *redisClient) ZAddXX(ctx context.Context, key string, members ...redis.Z
 	dequeues := map[string]string{}
 	for _, m := range members {
 		id, _ := m.Member.(string)
-		if a, _ := q.s.inFlight.get(job{Queue: queue, ID: id}); a.lease.Dequeue != "" {
-			dequeues[id] = a.lease.Dequeue
+		if a := q.s.inFlight.get(job{Queue: queue, ID: id}); a != nil {
+			dequeues[id] = a.Dequeue
 		}
 	}
 	began := time.Now()
 	n, err := q.s.db.ExtendLeases(ctx, queue, int64(members[0].Score), dequeues)
 	q.s.scopeOf(queue).queueHealth.Note(ctx, began, err)
-	return intCmd(ctx, n, err)
+	return redis.NewIntResult(n, err)
 }
 
 // HSet implements redis.HashCmdable. asynq stores a job's result with it. This method stores the
@@ -96,41 +90,29 @@ func (q *redisClient) HSet(ctx context.Context, key string, values ...any) *redi
 	if !ok || len(values) != 2 || values[0] != "result" {
 		return q.UniversalClient.HSet(ctx, key, values...)
 	}
-	n, err := int64(0), error(nil)
-	if a, _ := q.s.inFlight.get(job{Queue: queue, ID: id}); a.lease.Dequeue != "" {
-		n, err = q.s.db.WriteResult(ctx, queue, id, a.lease.Dequeue, values[1])
+	err := asynqdb.ErrNotActive
+	if a := q.s.inFlight.get(job{Queue: queue, ID: id}); a != nil {
+		err = q.s.db.WriteResult(ctx, a.Job, values[1])
 	}
-	if err == nil && n == 0 {
-		err = asynqdb.ErrNotActive
-	}
-	return intCmd(ctx, n, err)
-}
-
-func intCmd(ctx context.Context, n int64, err error) *redis.IntCmd {
-	cmd := redis.NewIntCmd(ctx)
-	cmd.SetVal(n)
-	cmd.SetErr(err)
-	return cmd
-}
-
-// reply returns what asynq gets as the reply of a script that was replaced: err, or OK if err is
-// nil.
-func reply(ctx context.Context, err error) *redis.Cmd {
-	cmd := redis.NewCmd(ctx)
-	cmd.SetVal("OK")
-	cmd.SetErr(err)
-	return cmd
+	return redis.NewIntResult(0, err)
 }
 
 // dequeue replaces asynq's script Dequeue and returns a prefetched job. If all queues are empty, it
 // waits until there may be a job, because asynq itself would only poll. asynq gets the job without
-// its timeout and deadline, see jobTimeout.
+// its timeout and deadline, see disabledOffset. A job without both keeps asynq's default timeout.
 func (q *redisClient) dequeue(ctx context.Context, c *asynqdb.Call) *redis.Cmd {
-	markers, cmd := q.s.markers, redis.NewCmd(ctx)
+	markers, msg := q.s.markers, ""
 	a, err := q.s.prefetcher.dequeue(ctx, c.Queue, c.LeaseEnd)
 	switch {
 	case err == nil:
-		cmd.SetVal(a.jobTimeout.disableIn(a.msg))
+		encoded, deadline := a.Msg, int64(disabledOffset)
+		if !a.deadline.IsZero() {
+			deadline += a.deadline.Unix()
+		}
+		if a.timeout > 0 || !a.deadline.IsZero() {
+			encoded = asynqdb.WithTimes(encoded, int64(a.timeout/time.Second)+disabledOffset, deadline)
+		}
+		msg = string(encoded)
 		markers.afterFetch(true, q.s.inFlight.busy() >= q.s.prefetcher.slots)
 		a.scope.tookJob()
 	case errors.Is(err, errAllDenied):
@@ -142,6 +124,5 @@ func (q *redisClient) dequeue(ctx context.Context, c *asynqdb.Call) *redis.Cmd {
 	default:
 		markers.afterError()
 	}
-	cmd.SetErr(err)
-	return cmd
+	return redis.NewCmdResult(msg, err)
 }

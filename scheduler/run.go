@@ -61,7 +61,9 @@ func (s *Server) wrap(next asynq.Handler) asynq.Handler {
 		}
 		err := s.try(ctx, a, task, next)
 		if later, ok := errors.AsType[*putBackError](err); ok {
-			s.inFlight.update(a, func(e *attemptEnd) { e.putBack = later })
+			end := *a.end.Load()
+			end.putBack = later
+			a.end.Store(&end)
 		}
 		if err != nil && !utf8.ValidString(err.Error()) {
 			err = &attemptError{error: err}
@@ -125,7 +127,7 @@ func (a *attempt) refund(ctx context.Context) {
 // are too old, run does not call the handler, and stale is true.
 func (a *attempt) run(ctx context.Context, next asynq.Handler) (stale bool, err error) {
 	a.began = time.Now()
-	ctx, stopTimer := a.startTimer(ctx, a.began)
+	ctx, stopTimer := a.startTimer(ctx)
 	ctx = context.WithValue(ctx, attemptKey{}, a)
 	if a.decision.Lease > 0 {
 		var free func()
@@ -144,13 +146,11 @@ func (a *attempt) run(ctx context.Context, next asynq.Handler) (stale bool, err 
 	if queuedAt.IsZero() && len(a.decision.Taken) > 0 {
 		queuedAt = a.decision.At.Add(-a.decision.Waited)
 	}
-	a.scope.inFlight.update(a, func(e *attemptEnd) { e.queuedAt, e.retry = queuedAt, a.rule.Retry })
+	a.end.Store(&attemptEnd{queuedAt: queuedAt, retry: a.rule.Retry})
 	defer func() {
 		counted(outcome)
-		a.scope.inFlight.update(a, func(e *attemptEnd) {
-			e.keep = outcome == stats.Failed || outcome == stats.Archived || outcome == stats.Done && a.retried > 0
-			e.took = time.Since(a.began)
-		})
+		keep := outcome == stats.Failed || outcome == stats.Archived || outcome == stats.Done && a.retried > 0
+		a.end.Store(&attemptEnd{queuedAt: queuedAt, retry: a.rule.Retry, keep: keep, took: time.Since(a.began)})
 	}()
 	err = next.ProcessTask(ctx, a.task)
 	over := stopTimer()

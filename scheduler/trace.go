@@ -42,7 +42,7 @@ func (a *attempt) traceRun(ctx context.Context) (_ context.Context, end func(err
 	d := a.decision
 	ctx = otel.GetTextMapPropagator().Extract(ctx, propagation.MapCarrier(maps.Clone(a.task.Headers())))
 	now := time.Now()
-	attributes := jobAttributes(a.job, a.task.Type())
+	attributes := jobAttributes(a.JobID, a.task.Type())
 	if d.Waited > 0 {
 		_, wait := otel.Tracer(tracerName).Start(ctx, "wait "+a.task.Type(), trace.WithTimestamp(now.Add(-d.Waited)), trace.WithAttributes(attributes...),
 			trace.WithAttributes(attribute.String("headgate.limit", d.Limit), attribute.Int("headgate.denials", d.Denials)))

@@ -102,7 +102,22 @@ func (s *Server) config(c asynq.Config) asynq.Config {
 		}
 		return ctx, err
 	}
-	c.BaseContext = s.newRunContext
+	// If BaseContext fails, asynq gets a context that has ended with that error, so that it fails
+	// the job and calls no handler. The handler of Server.wrap ends the context when asynq is done
+	// with the attempt. Otherwise the program's context would keep a reference to it.
+	c.BaseContext = func() context.Context {
+		base, err := s.baseContext()
+		if err != nil {
+			base = context.Background()
+		}
+		run := &runContext{}
+		run.Context = context.WithValue(base, runContextKey{}, run)
+		run.own, run.end = context.WithCancelCause(base)
+		if err != nil {
+			run.end(err)
+		}
+		return run
+	}
 	c.TaskCheckInterval = noPause
 	if c.DelayedTaskCheckInterval <= 0 {
 		c.DelayedTaskCheckInterval = delayedTaskCheckInterval

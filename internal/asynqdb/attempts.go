@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/hibiken/asynq"
+
+	"github.com/headgate/headgate/internal/script"
 )
 
 // KeptAttempts is the number of attempts that Redis keeps for each job.
@@ -36,6 +38,8 @@ var ProcessName = sync.OnceValue(func() string {
 	}
 	return fmt.Sprintf("%s:%d", host, os.Getpid())
 })
+
+var attemptScript = script.New("asynq/attempt")
 
 // NoteAttempt adds an attempt to the hash of its job, if the job still exists. Deleting the job
 // deletes its attempts as well.

@@ -1,9 +1,15 @@
 package asynqdb
 
 import (
+	"context"
+	"errors"
 	"maps"
 	"slices"
 	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/script"
 )
 
 // Script is the kind of a script that asynq's server runs.
@@ -31,63 +37,80 @@ type Call struct {
 	MayAddPending bool  // whether the script may add jobs to the pending list
 	LeaseEnd      int64 // for ScriptDequeue: the Unix second at which the job's lease is to end; else 0
 
-	// The next fields are set for ScriptRetry, ScriptArchive and ScriptComplete.
+	// The next fields are set for ScriptRetry, ScriptArchive and ScriptComplete. RunGuarded sends
+	// the present values of Msg and At.
 	Msg    []byte    // the message to store; after a failure it includes that failure
 	At     time.Time // for ScriptRetry: time of the next attempt; for ScriptArchive: end of the last attempt
 	Failed bool      // for ScriptRetry: whether asynq counts the attempt as a failure
 
-	storedMsg, storedAt *any // the arguments that Msg and At come from
+	keys          []string
+	args          []any
+	msgArg, atArg int // the indexes of the arguments Msg and At; 0 if there are none
 }
 
-// SetMsg changes the message that the call stores.
-func (c *Call) SetMsg(msg []byte) { c.Msg, *c.storedMsg = msg, msg }
-
-// SetAt changes the time of the next attempt. The call must be a ScriptRetry.
-func (c *Call) SetAt(at time.Time) { c.At, *c.storedAt = at, at.Unix() }
-
-// Recognize returns the Call with these keys and arguments. SetMsg and SetAt then change args.
+// Recognize returns the Call with these keys and arguments.
 func Recognize(keys []string, args []any) *Call {
-	c := &Call{}
-	active := false
-	for _, key := range keys {
-		switch queue, name := ParseKey(key); name {
-		case Pending:
-			c.Queue, c.MayAddPending = queue, true
-		case Active:
-			c.Queue, active = queue, true
+	c := &Call{keys: keys, args: args}
+	names := make([]string, len(keys))
+	for i, key := range keys {
+		queue, name := ParseKey(key)
+		if names[i] = name; name == Pending || name == Active {
+			c.Queue = queue
 		}
 	}
-	if active && len(args) > 0 { // asynq's server sends the script for one job
+	c.MayAddPending = slices.Contains(names, Pending)
+	if slices.Contains(names, Active) && len(args) > 0 { // asynq's server sends the script for one job
 		c.ID, _ = args[0].(string)
-		c.EndsLease = slices.Contains(keys, Hash(c.Queue, c.ID))
+		c.EndsLease = slices.Contains(names, HashPrefix+c.ID)
 	}
-	has := func(i int, want string) bool { _, name := ParseKey(keys[i]); return name == want }
-	switch {
-	case len(keys) == 4 && len(args) == 2 && has(1, Paused) && has(0, Pending): // keys: pending, paused, active, lease
+	switch n, m := len(keys), len(args); {
+	case n == 4 && m == 2 && names[0] == Pending && names[1] == Paused: // keys: pending, paused, active, lease
 		if end, ok := args[0].(int64); ok {
 			c.Script, c.LeaseEnd = ScriptDequeue, end
 		}
 	case !c.EndsLease:
-	case len(keys) >= 8 && len(args) >= 6 && has(1, Active): // keys: job hash, active, lease, retry or archived, …
-		at, _ := args[2].(int64)
-		c.At, c.storedAt = time.Unix(at, 0), &args[2]
-		if has(3, Retry) {
-			c.setMessage(ScriptRetry, &args[1])
-			c.Failed, _ = args[4].(bool)
-		} else if has(3, Archived) {
-			c.setMessage(ScriptArchive, &args[1])
+	case n >= 8 && m >= 6 && names[1] == Active && names[3] == Retry: // keys: job hash, active, lease, retry, …
+		c.Script, c.msgArg, c.atArg = ScriptRetry, 1, 2
+		c.Failed, _ = args[4].(bool)
+	case n >= 8 && m >= 6 && names[1] == Active && names[3] == Archived: // keys: job hash, active, lease, archived, …
+		c.Script, c.msgArg, c.atArg = ScriptArchive, 1, 2
+	case n >= 6 && m >= 4 && names[2] == Completed: // keys: active, lease, completed set, job hash
+		c.Script, c.msgArg = ScriptComplete, 3
+	}
+	if c.msgArg > 0 {
+		var ok bool
+		if c.Msg, ok = args[c.msgArg].([]byte); !ok {
+			c.Script, c.msgArg, c.atArg = Other, 0, 0
 		}
-	case len(keys) >= 6 && len(args) >= 4 && has(2, Completed): // keys: active, lease, completed set, job hash
-		c.setMessage(ScriptComplete, &args[3])
+	}
+	if c.atArg > 0 {
+		at, _ := args[c.atArg].(int64)
+		c.At = time.Unix(at, 0)
 	}
 	return c
 }
 
-// setMessage sets the script and the message of c if the argument msg is an encoded message.
-func (c *Call) setMessage(script Script, msg *any) {
-	if encoded, ok := (*msg).([]byte); ok {
-		c.Script, c.Msg, c.storedMsg = script, encoded, msg
+// NoScript is the error of Redis for a script that it does not know.
+var NoScript error = noScript{errors.New("NOSCRIPT No matching script. Please use EVAL.")}
+
+type noScript struct{ error }
+
+// RedisError implements redis.Error.
+func (noScript) RedisError() {}
+
+// RunGuarded runs a script of asynq's that ends a lease, with a check of the lease in front of its
+// text. If the job does not have the lease of j, the script changes nothing. RunGuarded then returns
+// the same error as asynq's own scripts for a job that is not active.
+func (c *Call) RunGuarded(ctx context.Context, rdb redis.Scripter, text string, j Job) *redis.Cmd {
+	keys := append(slices.Clip(script.WholeSlot(rdb, c.keys)), Key(c.Queue, Active), Key(c.Queue, Lease), Hash(c.Queue, c.ID))
+	args := append(slices.Clip(c.args), j.Dequeue, j.Ended)
+	if c.msgArg > 0 {
+		args[c.msgArg] = c.Msg
 	}
+	if c.atArg > 0 {
+		args[c.atArg] = c.At.Unix()
+	}
+	return redis.NewScript(script.Guard+text).Run(ctx, rdb, keys, args...)
 }
 
 // WithHeaders returns a copy of the arguments of an enqueue script with headers added to the

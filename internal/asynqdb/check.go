@@ -63,15 +63,14 @@ func (db DB) Check(ctx context.Context) (err error) {
 // the queue's name. Only Check and tests use Deny.
 func (db DB) Deny(ctx context.Context, queue string, until time.Time) error {
 	ctx = context.WithoutCancel(ctx) // if the job stayed active, asynq could not delete the queue
-	d := NewDequeue(queue, time.Now().Add(LeaseTime).Unix(), false)
-	taken, err := db.Dequeue(ctx, d, 1)
+	taken, err := db.Dequeue(ctx, NewDequeue(queue, time.Now().Add(LeaseTime).Unix(), false), 1)
 	if err != nil {
 		return err
 	}
 	if len(taken) == 0 {
 		return fmt.Errorf("%w: no job is pending", ErrLayout)
 	}
-	j := &PutBack{ID: taken[0].ID, Msg: []byte(taken[0].Msg), At: until, Unique: true, Scope: queue, Lease: d.Lease()}
+	j := &PutBack{Job: taken[0], At: until, Scope: queue}
 	if db.PutBack(ctx, queue, j); errors.Is(j.Err, ErrNotActive) {
 		return fmt.Errorf("%w: no job is active", ErrLayout)
 	}

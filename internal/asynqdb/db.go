@@ -9,6 +9,8 @@ import (
 
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/script"
 )
 
 // DB reads and changes asynq's data in one Redis.
@@ -49,6 +51,8 @@ const (
 	FieldScope   = "scope" // the scope that denied the job last
 )
 
+var fieldsScript = script.New("asynq/fields")
+
 // Fields returns one field of each job's hash, in the order of the IDs. A missing field is "".
 func (db DB) Fields(ctx context.Context, queue, field string, ids ...string) ([]string, error) {
 	if len(ids) == 0 {
@@ -82,6 +86,8 @@ func (db DB) Since(ctx context.Context, queue string, state asynq.TaskState, ids
 	}
 	return times, err
 }
+
+var identifyScript = script.New("asynq/identify")
 
 // IdempotencyKey returns the idempotency key of a job, which is the same in all its attempts. A
 // later job with the same ID has another key. If the job has no key yet, IdempotencyKey stores key.

@@ -48,7 +48,7 @@ func (l listener) Eval(ctx context.Context, script string, keys []string, args .
 func (l listener) receive(keys []string, args []any, run func() *redis.Cmd) *redis.Cmd {
 	c := asynqdb.Recognize(keys, args)
 	if c.Script == asynqdb.ScriptArchive {
-		c.SetMsg(asynqdb.WithLastError(c.Msg, "given up"))
+		args[1] = asynqdb.WithLastError(c.Msg, "given up")
 	}
 	cmd := run()
 	if redis.HasErrorPrefix(cmd.Err(), "NOSCRIPT") {

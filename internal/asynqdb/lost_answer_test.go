@@ -13,6 +13,7 @@ import (
 
 	"github.com/headgate/headgate/internal/asynqdb"
 	"github.com/headgate/headgate/internal/testutil/redistest"
+	"github.com/headgate/headgate/throttle"
 )
 
 // inBetween is what happens to the job "it" between a script whose answer gets lost, and its
@@ -32,7 +33,7 @@ func grant(t *testing.T, db asynqdb.DB) {
 		add(t, db.Redis, "it")
 	case "pending":
 	case "active":
-		if forgiven, err := db.Forgive(t.Context(), "default", "it", messageOf(t, db), false, 100, asynqdb.LeaseID{}); err != nil || !forgiven {
+		if forgiven, err := db.Forgive(t.Context(), it("", messageOf(t, db)), 100); err != nil || !forgiven {
 			t.Fatal(forgiven, err)
 		}
 		fallthrough
@@ -68,6 +69,11 @@ func end(t *testing.T, db asynqdb.DB) {
 }
 
 var leaseEnd = time.Now().Add(asynqdb.LeaseTime).Unix()
+
+// it is the job "it" as a Dequeue with that name took it.
+func it(dequeue string, msg []byte) asynqdb.Job {
+	return asynqdb.Job{JobID: throttle.JobID{Queue: "default", ID: "it"}, Msg: msg, Dequeue: dequeue}
+}
 
 func stateOf(t *testing.T, db asynqdb.DB) string {
 	states, err := db.Fields(t.Context(), "default", asynqdb.FieldState, "it")
@@ -117,35 +123,37 @@ func TestRepeatAfterALostAnswer(t *testing.T) {
 			return err
 		}},
 		"put_back": {taken: true, do: func(ctx context.Context, db asynqdb.DB, d *asynqdb.Dequeue) error {
-			j := &asynqdb.PutBack{ID: "it", Msg: []byte("put back"), At: time.Now().Add(time.Hour), Scope: "s", Lease: d.Lease()}
+			j := &asynqdb.PutBack{Job: it(d.Name, []byte("put back")), At: time.Now().Add(time.Hour), Scope: "s"}
 			db.PutBack(ctx, "default", j)
 			return j.Err
 		}},
 		"put_back of a lease that has ended": {taken: true, do: func(ctx context.Context, db asynqdb.DB, _ *asynqdb.Dequeue) error {
 			db.Redis.ZAdd(ctx, asynqdb.Key("default", asynqdb.Lease), redis.Z{Score: 7, Member: "it"})
-			j := &asynqdb.PutBack{ID: "it", Msg: []byte("put back"), At: time.Now().Add(time.Hour), Scope: "s", Lease: asynqdb.LeaseID{Ended: 7}}
+			j := &asynqdb.PutBack{Job: it("", []byte("put back")), At: time.Now().Add(time.Hour), Scope: "s"}
+			j.Ended = 7
 			db.PutBack(ctx, "default", j)
 			return j.Err
 		}},
 		"crash": {taken: true, do: func(ctx context.Context, db asynqdb.DB, d *asynqdb.Dequeue) error {
-			_, err := db.Forgive(ctx, "default", "it", []byte("crash"), false, 1000, d.Lease())
+			_, err := db.Forgive(ctx, it(d.Name, []byte("crash")), 1000)
 			return err
 		}},
 		"crash of a lease that has ended": {taken: true, do: func(ctx context.Context, db asynqdb.DB, _ *asynqdb.Dequeue) error {
 			db.Redis.ZAdd(ctx, asynqdb.Key("default", asynqdb.Lease), redis.Z{Score: 7, Member: "it"})
-			_, err := db.Forgive(ctx, "default", "it", []byte("crash"), false, 1000, asynqdb.LeaseID{Ended: 8})
+			j := it("", []byte("crash"))
+			j.Ended = 8
+			_, err := db.Forgive(ctx, j, 1000)
 			return err
 		}},
 		"extend_lease": {taken: true, do: func(ctx context.Context, db asynqdb.DB, d *asynqdb.Dequeue) error {
-			_, err := db.ExtendLeases(ctx, "default", leaseEnd+30, map[string]string{"it": d.Lease().Dequeue})
+			_, err := db.ExtendLeases(ctx, "default", leaseEnd+30, map[string]string{"it": d.Name})
 			return err
 		}},
 		"write_result": {taken: true, do: func(ctx context.Context, db asynqdb.DB, d *asynqdb.Dequeue) error {
-			_, err := db.WriteResult(ctx, "default", "it", d.Lease().Dequeue, []byte("result"))
-			return err
+			return db.WriteResult(ctx, it(d.Name, nil), []byte("result"))
 		}},
 		"give_back": {taken: true, do: func(ctx context.Context, db asynqdb.DB, d *asynqdb.Dequeue) error {
-			return db.GiveBack(ctx, d, asynqdb.Taken{ID: "it"})
+			return db.GiveBack(ctx, it(d.Name, nil))
 		}},
 		"promote": {denied: true, do: func(ctx context.Context, db asynqdb.DB, _ *asynqdb.Dequeue) error {
 			_, err := db.Promote(ctx, "default", "it")

@@ -32,7 +32,6 @@ type Message struct {
 	Timeout   int64 // in seconds; 0 if the job has none
 	Deadline  int64 // a Unix second; 0 if the job has none
 	FailedAt  int64 // Unix second of the last failed attempt; 0 if no attempt failed
-	Unique    bool  // whether the job has a Unique lock
 }
 
 // ParseMessage decodes a TaskMessage. After an error, the caller should pass the encoded message on
@@ -49,7 +48,6 @@ func ParseMessage(encoded []byte) (Message, error) {
 		Type: field("type").String(), Payload: field("payload").Bytes(), ID: field("id").String(),
 		MaxRetry: int(field("retry").Int()), Retried: int(field("retried").Int()), LastError: field("error_msg").String(),
 		Timeout: field("timeout").Int(), Deadline: field("deadline").Int(), FailedAt: field("last_failed_at").Int(),
-		Unique: field("unique_key").String() != "",
 	}
 	for key, value := range field("headers").Map().Range {
 		if m.Headers == nil {

@@ -103,13 +103,13 @@ func TestFailedJobsAreLeftAlone(t *testing.T) {
 func TestRecoveredJobsCome(t *testing.T) {
 	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
 		ctx := t.Context()
-		j := add(t, rdb, "job")
+		j := add(t, rdb, "it")
 		db := asynqdb.New(rdb)
 		taken, err := db.Dequeue(ctx, asynqdb.NewDequeue("default", time.Now().Unix(), false), 1)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if forgiven, err := db.Forgive(ctx, "default", j, []byte(taken[0].Msg), false, 1, asynqdb.LeaseID{}); err != nil || !forgiven {
+		if forgiven, err := db.Forgive(ctx, it("", taken[0].Msg), 1); err != nil || !forgiven {
 			t.Fatal(forgiven, err)
 		}
 		if fates, err := db.Promote(ctx, "default", j); err != nil || fates[0] != "pending" {

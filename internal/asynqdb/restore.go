@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/script"
 )
 
 // completedKept is the time for which Restore keeps a completed job whose own retention is lost.
@@ -23,6 +25,8 @@ func (db DB) Reconcile(ctx context.Context, queue string) (repaired int, err err
 	}
 	return db.Restore(ctx, queue, slices.Concat(active.Val(), leases.Val())...)
 }
+
+var restoreScript = script.New("asynq/restore")
 
 // Restore repairs jobs after Redis has lost a job's hash, or its entry in a list or sorted set of the
 // queue. Redis loses them by eviction or in a failover, and asynq never repairs such jobs. Restore

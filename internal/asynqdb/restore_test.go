@@ -61,11 +61,11 @@ func TestLostEntryOfAnActiveJob(t *testing.T) {
 					}
 					rdb.Del(ctx, asynqdb.Key("default", lost))
 					if end == "retry" {
-						j := &asynqdb.PutBack{ID: "it", Msg: messageOf(t, db), At: time.Now().Add(time.Hour), Lease: d.Lease()}
+						j := &asynqdb.PutBack{Job: it(d.Name, messageOf(t, db)), At: time.Now().Add(time.Hour)}
 						if db.PutBack(ctx, "default", j); j.Err != nil {
 							t.Error(j.Err)
 						}
-					} else if err := db.GiveBack(ctx, d, asynqdb.Taken{ID: "it"}); err != nil {
+					} else if err := db.GiveBack(ctx, it(d.Name, nil)); err != nil {
 						t.Error(err)
 					}
 					info, err := asynq.NewInspectorFromRedisClient(rdb).GetQueueInfo("default")
@@ -106,13 +106,13 @@ func TestNothingIsLost(t *testing.T) {
 		ctx, db, tasks := t.Context(), asynqdb.New(rdb), asynq.NewInspectorFromRedisClient(rdb)
 		dice := rand.New(rand.NewPCG(1, 2))
 		var ids []string
-		taken := map[string]*asynqdb.Dequeue{}
+		taken := map[string]asynqdb.Job{}
 		for i := range 300 {
 			var id string
 			if len(ids) > 0 {
 				id = ids[dice.IntN(len(ids))]
 			}
-			switch d := taken[id]; dice.IntN(9) {
+			switch job, ok := taken[id]; dice.IntN(9) {
 			case 0, 1:
 				ids = append(ids, add(t, rdb, fmt.Sprint(i), []asynq.Option{asynq.ProcessIn(time.Duration(dice.IntN(2)) * time.Hour)}...))
 			case 2:
@@ -122,21 +122,21 @@ func TestNothingIsLost(t *testing.T) {
 					t.Fatal(err)
 				}
 				for _, j := range jobs {
-					taken[j.ID] = d
+					taken[j.ID] = j
 				}
 			case 3, 4:
-				if d != nil {
-					db.PutBack(ctx, "default", &asynqdb.PutBack{ID: id, Msg: []byte("put back"), At: time.Now().Add(time.Hour), Scope: "s", Lease: d.Lease()})
+				if ok {
+					db.PutBack(ctx, "default", &asynqdb.PutBack{Job: job, At: time.Now().Add(time.Hour), Scope: "s"})
 				}
 			case 5:
 				_, _ = db.Promote(ctx, "default", ids...)
 			case 6:
-				if d != nil {
-					_ = db.GiveBack(ctx, d, asynqdb.Taken{ID: id})
+				if ok {
+					_ = db.GiveBack(ctx, asynqdb.Job{JobID: job.JobID, Dequeue: job.Dequeue})
 				}
 			case 7:
-				if d != nil {
-					_, _ = db.Forgive(ctx, "default", id, []byte("crash"), false, 1000, d.Lease())
+				if ok {
+					_, _ = db.Forgive(ctx, job, 1000)
 				}
 			case 8:
 				_ = tasks.RunTask("default", id) // some cannot

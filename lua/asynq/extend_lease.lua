@@ -11,7 +11,7 @@ local lease, ends = KEYS[1], ARGV[1]
 local extended = 0
 for i = 2, #ARGV, 2 do
   local id, name = ARGV[i], ARGV[i + 1]
-  if is_lease(KEYS[i / 2 + 1], lease, id, name, '') then
+  if is_lease(KEYS[i / 2 + 1], lease, id, name, '0') then
     redis.call('ZADD', lease, 'XX', ends, id)
     extended = extended + 1
   end

@@ -15,7 +15,7 @@ local prefix, name = ARGV[1], ARGV[2]
 local given = {}
 for i = 3, #ARGV, 2 do
   local id, msg = ARGV[i], ARGV[i + 1]
-  local _, is_active = is_lease(prefix .. id, lease, id, name, '')
+  local _, is_active = is_lease(prefix .. id, lease, id, name, '0')
   if is_active then
     redis.call('LREM', active, 0, id)
     redis.call('ZREM', lease, id)

@@ -9,6 +9,6 @@
 local hash, lease = KEYS[1], KEYS[2]
 local id, name, result = ARGV[1], ARGV[2], ARGV[3]
 
-if redis.call('EXISTS', hash) == 0 or not is_lease(hash, lease, id, name, '') then return 0 end
+if redis.call('EXISTS', hash) == 0 or not is_lease(hash, lease, id, name, '0') then return 0 end
 redis.call('HSET', hash, 'result', result)
 return 1

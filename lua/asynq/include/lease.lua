@@ -1,16 +1,16 @@
 -- Reports whether a job has the expected lease. This is the lease of the dequeue `name`, or a lease
--- that ended at or before the Unix second `ended`. If both are '', any lease matches. If the job's
--- hash is missing or of a wrong type, any name matches.
+-- that ended at or before the Unix second `ended`. If `name` is '' and `ended` is '0', any lease
+-- matches. If the job's hash is missing or of a wrong type, any name matches.
 -- The second result reports whether the job's hash shows that the job is active and was taken by
 -- the dequeue `name`. The hash shows that even if Redis has lost the job's entry in the active list
 -- or in the leases: the field `pending_since` of an active job holds the name of its dequeue.
 local function is_lease(hash, lease, id, name, ended)
-  if name == '' and ended == '' then return true, false end
+  if name == '' and ended == '0' then return true, false end
   if name ~= '' then
     local kept = redis.pcall('HMGET', hash, 'pending_since', 'state')
     if kept[1] == name and kept[2] == 'active' then return true, true end
     if kept.err or not kept[1] and redis.call('EXISTS', hash) == 0 then return true, false end
   end
-  local ends = ended ~= '' and redis.call('ZSCORE', lease, id)
+  local ends = ended ~= '0' and redis.call('ZSCORE', lease, id)
   return ends and tonumber(ends) <= tonumber(ended) or false, false
 end

@@ -1,0 +1,193 @@
+package asynqdb
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/script"
+	"github.com/headgate/headgate/throttle"
+)
+
+// A Job is a job that a Dequeue took, with the lease under which it is active. A script that ends,
+// extends or uses the lease changes nothing if the job has another lease by now, because another
+// worker has the job then.
+type Job struct {
+	throttle.JobID
+	Msg  []byte // the message as asynq stores it
+	Back bool   // whether the job was put back since it was enqueued
+	// Dequeue is the name of the Dequeue that took the job. If that is not known, Ended is the Unix
+	// second at or before which the lease ended. Without both, any lease matches.
+	Dequeue string
+	Ended   int64
+}
+
+// A Dequeue identifies one call that takes jobs from a queue. If Redis's reply is lost, this
+// process does not know the jobs that it took. Sending the same Dequeue again returns those jobs.
+type Dequeue struct {
+	Queue string
+	Name  string    // unique: see NewDequeue
+	Ends  time.Time // when the jobs' leases end, in whole seconds
+	Woken bool      // whether a marker of the queue was consumed for this call
+	// Rest is the time after this Dequeue in which new jobs stay in the queue. New jobs are those
+	// that were never put back. During a rest, a Dequeue with a positive Rest takes no new jobs and
+	// starts no rest of its own. A Dequeue with a Rest of 0 takes any job, also during a rest. With
+	// the Rest NoNew, a Dequeue never takes new jobs.
+	Rest time.Duration
+
+	sent script.Sent
+}
+
+// NoNew is the Rest of a Dequeue that takes only jobs that were put back.
+const NoNew = -time.Millisecond
+
+// NewDequeue returns a Dequeue with a unique name. Redis keeps the name in the field
+// pending_since of each job. asynq reads that field as a time if it makes the job pending again. So
+// the name looks like a time: a second ago in nanoseconds, with random digits below the second.
+func NewDequeue(queue string, ends int64, woken bool) *Dequeue {
+	name := strconv.FormatInt((time.Now().Unix()-1)*1e9+rand.Int64N(1e9), 10)
+	return &Dequeue{Queue: queue, Name: name, Ends: time.Unix(ends, 0), Woken: woken}
+}
+
+var dequeueScript = script.New("asynq/dequeue")
+
+// Dequeue takes up to n jobs from the head of the queue, or returns the jobs that the same call
+// took before. The result is in the order in which the jobs are to run.
+func (db DB) Dequeue(ctx context.Context, d *Dequeue, n int) ([]Job, error) {
+	q := d.Queue
+	keys := []string{Key(q, Pending), Key(q, Paused), Key(q, Active), Key(q, Lease), Key(q, Marker), Key(q, Pass)}
+	found, err := dequeueScript.Run(ctx, db.Redis, keys, d.Ends.Unix(), Hash(q, ""), n, d.Name, &d.sent, d.Woken, d.Rest.Milliseconds()).StringSlice()
+	if err != nil && !errors.Is(err, redis.Nil) {
+		return nil, err
+	}
+	jobs := make([]Job, 0, len(found)/3)
+	for f := range slices.Chunk(found, 3) {
+		jobs = append(jobs, Job{JobID: throttle.JobID{Queue: q, ID: f[0]}, Msg: []byte(f[1]), Back: f[2] != "", Dequeue: d.Name})
+	}
+	return jobs, nil
+}
+
+var giveBackScript = script.New("asynq/give_back")
+
+// GiveBack returns jobs of one Dequeue to the head of their queue. The jobs then run in the given
+// order. If a job's Back is set, GiveBack also stores its Msg, because a header of Msg has the
+// job's place in its lane.
+func (db DB) GiveBack(ctx context.Context, jobs ...Job) error {
+	q := jobs[0].Queue
+	args := []any{Hash(q, ""), jobs[0].Dequeue}
+	for _, j := range jobs {
+		if args = append(args, j.ID, ""); j.Back {
+			args[len(args)-1] = j.Msg
+		}
+	}
+	return giveBackScript.Run(ctx, db.Redis, []string{Key(q, Pending), Key(q, Active), Key(q, Lease), Key(q, Marker)}, args...).Err()
+}
+
+// A PutBack is an active job that [DB.PutBack] moves to the retry set. asynq counts no failure for
+// it.
+type PutBack struct {
+	Job
+	At    time.Time // retry time: asynq's forwarder makes the job pending then
+	Scope string    // the scope that denied the job and can promote it before At; empty if none did
+	Err   error     // result of DB.PutBack: why the job was not put back, or nil
+}
+
+// ErrNotActive is the error of asynq's own scripts for a job that is not active.
+var ErrNotActive = errors.New("NOT FOUND")
+
+var putBackScript = script.New("asynq/put_back")
+
+// PutBack moves active jobs of a queue to the retry set, even if they have no retries left. It sets
+// Err of each job.
+func (db DB) PutBack(ctx context.Context, queue string, jobs ...*PutBack) {
+	keys, args := []string{Key(queue, Active), Key(queue, Lease), Key(queue, Retry)}, []any(nil)
+	for _, j := range jobs {
+		keys = append(keys, Hash(queue, j.ID))
+		args = append(args, j.ID, j.Msg, unixCeil(j.At), int64((time.Until(j.At)+LockMargin)/time.Second), j.Scope, j.Dequeue, j.Ended)
+	}
+	done, err := putBackScript.Run(ctx, db.Redis, keys, args...).Int64Slice()
+	for i, j := range jobs {
+		if j.Err = err; err == nil && done[i] == 0 {
+			j.Err = ErrNotActive
+		}
+	}
+}
+
+var crashScript = script.New("asynq/crash")
+
+// Forgive moves an active job whose worker crashed to the retry set, due now, without counting a
+// failure. If the job already has maxCrashes forgiven crashes, Forgive changes nothing and returns
+// false.
+func (db DB) Forgive(ctx context.Context, j Job, maxCrashes int) (forgiven bool, err error) {
+	keys := []string{Hash(j.Queue, j.ID), Key(j.Queue, Active), Key(j.Queue, Lease), Key(j.Queue, Retry)}
+	return crashScript.Run(ctx, db.Redis, keys, j.ID, j.Msg, time.Now().Unix(), int64(LockMargin/time.Second), maxCrashes, j.Dequeue, j.Ended).Bool()
+}
+
+var promoteScript = script.New("asynq/promote")
+
+// Promote moves denied jobs of a queue to its head, behind jobs that earlier calls have promoted.
+// The jobs run in the order of ids. Promote returns a result for each job, in that order:
+// lua/asynq/promote.lua lists the results. asynq's Inspector.RunTask is not suitable, because it
+// appends the job at the end and also runs archived and completed tasks.
+func (db DB) Promote(ctx context.Context, queue string, ids ...string) ([]string, error) {
+	args := []any{Hash(queue, ""), time.Now().UnixNano()}
+	for _, id := range ids {
+		args = append(args, id)
+	}
+	return promoteScript.Run(ctx, db.Redis, []string{Key(queue, Pending), Key(queue, Retry), Key(queue, Marker)}, args...).StringSlice()
+}
+
+var postponeScript = script.New("asynq/postpone")
+
+// Postpone changes the retry times of denied jobs, and extends their Unique locks accordingly.
+// until has the new times by job ID. Postpone does not change jobs that were granted meanwhile.
+func (db DB) Postpone(ctx context.Context, queue string, until map[string]time.Time) error {
+	if len(until) == 0 {
+		return nil
+	}
+	args := []any{Hash(queue, ""), time.Now().Unix(), int64(LockMargin / time.Second)}
+	for id, at := range until {
+		args = append(args, id, unixCeil(at))
+	}
+	return postponeScript.Run(ctx, db.Redis, []string{Key(queue, Retry)}, args...).Err()
+}
+
+// unixCeil returns t in Unix seconds, rounded up. asynq itself rounds down, so jobs could run up to
+// a second early.
+func unixCeil(t time.Time) int64 { return t.Add(time.Second - 1).Unix() }
+
+// LockMargin is the time by which a job's Unique lock outlasts its wait, so that the lock does not
+// end while the job returns and runs.
+const LockMargin = time.Minute
+
+var extendLeaseScript = script.New("asynq/extend_lease")
+
+// ExtendLeases extends the leases of jobs of a queue to the Unix second until. dequeues maps each
+// job's ID to the name of the Dequeue that took it. It returns the number of extended leases.
+func (db DB) ExtendLeases(ctx context.Context, queue string, until int64, dequeues map[string]string) (int64, error) {
+	keys, args := []string{Key(queue, Lease)}, []any{until}
+	for id, dequeue := range dequeues {
+		keys, args = append(keys, Hash(queue, id)), append(args, id, dequeue)
+	}
+	if len(dequeues) == 0 {
+		return 0, nil
+	}
+	return extendLeaseScript.Run(ctx, db.Redis, keys, args...).Int64()
+}
+
+var writeResultScript = script.New("asynq/write_result")
+
+// WriteResult stores the result of a job. It returns ErrNotActive if the job is gone or has another
+// lease.
+func (db DB) WriteResult(ctx context.Context, j Job, result any) error {
+	n, err := writeResultScript.Run(ctx, db.Redis, []string{Hash(j.Queue, j.ID), Key(j.Queue, Lease)}, j.ID, j.Dequeue, result).Int64()
+	if err == nil && n == 0 {
+		return ErrNotActive
+	}
+	return err
+}

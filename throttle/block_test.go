@@ -54,19 +54,10 @@ func TestBlock(t *testing.T) {
 			expect(t, limit.Name+" a microsecond early", ask(t, s, limit.Name, 1).RetryAfter, time.Microsecond)
 			s.wait(time.Microsecond)
 			expect(t, limit.Name+" at the end of the block", ask(t, s, limit.Name, 1).Outcome, allowed)
-		}
-	})
-}
 
-func TestReset(t *testing.T) {
-	onEvery(t, func(t *testing.T, s *stage) {
-		ctx := t.Context()
-		define(t, s, threes...)
-		for _, limit := range threes {
-			ask(t, s, limit.Name, 3)
 			must(t, s.Block(ctx, limit.Name, "k", s.now.Add(time.Hour)))
 			must(t, s.Reset(ctx, limit.Name, "k"))
-			d := ask(t, s, limit.Name, 0)
+			d = ask(t, s, limit.Name, 0)
 			expect(t, limit.Name+" after reset", [3]any{d.Outcome, d.Remaining, d.ResetAfter}, [3]any{allowed, 3, time.Duration(0)})
 		}
 	})

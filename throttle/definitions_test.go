@@ -217,18 +217,17 @@ func TestValidate_Fields(t *testing.T) {
 			{Field: "zone", Value: `"Mars/Olympus"`, Want: "only a fixed_window limit follows a calendar"},
 			{Field: "zone", Value: `"Mars/Olympus"`, Want: "want an IANA time zone such as UTC or America/New_York"},
 		}},
+		{throttle.Limit{Name: "a", Kind: throttle.Concurrency, Capacity: 1, Lease: 7 * throttle.Day, Adapt: &throttle.Adapt{}}, []throttle.FieldError{
+			{Field: "adapt", Value: `"adapt"`, Want: "a concurrency limit cannot adapt; want funnel, token_bucket, sliding_log or sliding_window"},
+		}},
+		{throttle.Limit{Name: "a", Kind: throttle.Funnel, Rate: throttle.PerSecond(1), Adapt: &throttle.Adapt{Min: throttle.PerSecond(2), Latency: -time.Second}}, []throttle.FieldError{
+			{Field: "adapt.latency", Value: "-1s", Want: "want how long a call may take, in whole microseconds"},
+			{Field: "adapt.min", Value: "2/s", Want: "want a rate, at most the limit's own 1/s"},
+		}},
 	} {
 		err := tt.limit.Validate()
 		expect(t, tt.limit.String(), fieldErrors(t, err), tt.want)
 	}
 	err := throttle.Limit{Name: "a", Kind: throttle.Concurrency, Capacity: -3}.Validate()
 	expect(t, "in words", err.Error(), "capacity -3: want how many may run at once, 1 to 10000000")
-}
-
-// Durations of a limit are shown with days, as they are read.
-func TestLimitString_HasDays(t *testing.T) {
-	l := throttle.Limit{Kind: throttle.Concurrency, Capacity: 1, Lease: 7 * throttle.Day, MaxBlock: 2 * throttle.Day}
-	if got := l.String(); got != "concurrency capacity 1 lease 7d max_block 2d" {
-		t.Error(got)
-	}
 }

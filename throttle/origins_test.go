@@ -6,9 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
-	"github.com/headgate/headgate/internal/testutil/redistest"
 	"github.com/headgate/headgate/throttle"
 	"github.com/headgate/headgate/throttle/throttletest"
 )
@@ -95,48 +92,6 @@ func TestSlidingWindow_Memory(t *testing.T) {
 				t.Errorf("%s takes %d bytes", key, len(text))
 			}
 		}
-	})
-}
-
-// TestMeters_Expire checks that the key of every meter has an end.
-func TestMeters_Expire(t *testing.T) {
-	rdb := redistest.Real(t)
-	l := throttle.New(rdb, throttle.Options{})
-	define(t, l, threes...)
-	for _, limit := range threes {
-		count(t, l, limit.Name, "k", 4)
-		_, err := l.Throttle(t.Context(), limit.Name, 2, 1, time.Second, 1)
-		must(t, err)
-	}
-	keys := append(meterKeys(t, rdb, "hg:*:m:*"), meterKeys(t, rdb, "hg:*:cell:*")...)
-	expect(t, "keys", len(keys), 2*len(threes))
-	for _, key := range keys {
-		if ttl := rdb.PTTL(t.Context(), key).Val(); ttl <= 0 {
-			t.Errorf("%s has no end", key)
-		}
-	}
-}
-
-func meterKeys(t *testing.T, rdb redis.UniversalClient, pattern string) []string {
-	t.Helper()
-	keys, err := rdb.Keys(t.Context(), pattern).Result()
-	must(t, err)
-	return keys
-}
-
-func TestLimit_Margin(t *testing.T) {
-	onEvery(t, func(t *testing.T, s *stage) {
-		for name, kind := range map[string]throttle.Kind{"log": throttle.SlidingLog, "funnel": throttle.Funnel} {
-			define(t, s, throttle.Limit{Name: name, Kind: kind, Rate: throttle.PerSecond(1), Margin: 100 * time.Millisecond})
-			expect(t, name, outcomes(t, s, name, 2), []throttle.Outcome{allowed, denied})
-			expect(t, name+" retry", ask(t, s, name, 1).RetryAfter, 1100*time.Millisecond)
-		}
-		define(t, s, throttle.Limit{Name: "fixed", Kind: throttle.FixedWindow, Rate: throttle.PerSecond(1), Margin: 200 * time.Millisecond})
-		d := ask(t, s, "fixed", 1) // 123 ms into its window
-		expect(t, "not open yet", [3]any{d.Outcome, d.RetryAfter, d.Remaining}, [3]any{denied, 76544 * time.Microsecond, 0})
-		s.wait(d.RetryAfter)
-		expect(t, "open", ask(t, s, "fixed", 1).Outcome, allowed)
-		expect(t, "the next one opens late, too", ask(t, s, "fixed", 1).RetryAfter, time.Second)
 	})
 }
 

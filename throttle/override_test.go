@@ -5,9 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
-	"github.com/headgate/headgate/internal/testutil/redistest"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -69,23 +66,6 @@ func TestLimiter_Keys(t *testing.T) {
 	})
 }
 
-// TestOverride_AfterLoss checks that the config's overrides come back with the limits that Redis
-// has lost.
-func TestOverride_AfterLoss(t *testing.T) {
-	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
-		ctx := t.Context()
-		limiter := throttle.New(rdb, throttle.Options{})
-		must(t, limiter.Define(ctx, throttle.Limit{
-			Name: "host", Kind: throttle.TokenBucket, Rate: throttle.PerHour(10), Capacity: 10,
-			Overrides: map[string]throttle.Override{"k": {Capacity: 1}},
-		}))
-		must(t, rdb.FlushAll(ctx).Err())
-		d, err := limiter.Allow(ctx, "host", "k")
-		must(t, err)
-		expect(t, "capacity", [2]any{d.Outcome, d.Capacity}, [2]any{allowed, 1})
-	})
-}
-
 func TestSetKey_Invalid(t *testing.T) {
 	onEvery(t, func(t *testing.T, s *stage) {
 		define(t, s, threes...)
@@ -125,19 +105,6 @@ func TestOverride_Text(t *testing.T) {
 		var o throttle.Override
 		if err := o.UnmarshalText([]byte(text)); err == nil {
 			t.Errorf("%q: %q, want an error", text, o)
-		}
-	}
-}
-
-func TestAdapt_Invalid(t *testing.T) {
-	for want, l := range map[string]throttle.Limit{
-		`adapt "adapt": a concurrency limit cannot adapt; want funnel, token_bucket, sliding_log or sliding_window`: {Kind: throttle.Concurrency, Capacity: 1, Adapt: &throttle.Adapt{}},
-		`adapt.min 2/s: want a rate, at most the limit's own 1/s`:                                                   {Kind: throttle.Funnel, Rate: throttle.PerSecond(1), Adapt: &throttle.Adapt{Min: throttle.PerSecond(2)}},
-		`adapt.latency -1s: want how long a call may take, in whole microseconds`:                                   {Kind: throttle.Funnel, Rate: throttle.PerSecond(1), Adapt: &throttle.Adapt{Latency: -time.Second}},
-	} {
-		l.Name = "l"
-		if err := l.Validate(); err == nil || err.Error() != want {
-			t.Errorf("%v, want %s", err, want)
 		}
 	}
 }

@@ -1,7 +1,6 @@
 package throttle_test
 
 import (
-	"context"
 	"fmt"
 	"testing"
 	"time"
@@ -9,22 +8,6 @@ import (
 	"github.com/headgate/headgate/throttle"
 	"github.com/headgate/headgate/throttle/throttletest"
 )
-
-// count returns the number of calls that were allowed.
-func count(t *testing.T, l interface {
-	Allow(ctx context.Context, limit, key string) (throttle.Decision, error)
-}, limit, key string, calls int,
-) (passed int) {
-	t.Helper()
-	for range calls {
-		d, err := l.Allow(t.Context(), limit, key)
-		must(t, err)
-		if d.OK() {
-			passed++
-		}
-	}
-	return passed
-}
 
 // TestOrigins has the small systems that this project started from. Each gives what it was built
 // for, and not what was wrong with it.
@@ -38,36 +21,36 @@ func TestOrigins(t *testing.T) {
 			per("bucket", throttle.TokenBucket, 3, 10*time.Second, 5), per("minute", throttle.FixedWindow, 5, time.Minute, 0))
 		// A sliding log that also counted denied calls, so that hammering kept a user out for ever.
 		// Two calls in one millisecond were one.
-		expect(t, "20 calls in one microsecond", count(t, s, "reply", "laoqian", 20), 5)
+		expect(t, "20 calls in one microsecond", count(t, s, "reply", 20), 5)
 		for range 59 {
 			s.wait(time.Second)
-			expect(t, "hammering within the minute", count(t, s, "reply", "laoqian", 3), 0)
+			expect(t, "hammering within the minute", count(t, s, "reply", 3), 0)
 		}
 		s.wait(time.Second)
-		expect(t, "a minute later", count(t, s, "reply", "laoqian", 20), 5)
+		expect(t, "a minute later", count(t, s, "reply", 20), 5)
 		// A funnel that lost the time in which less than one unit leaked, and overflowed after a long
 		// time.
-		expect(t, "20 at once in a funnel", count(t, s, "funnel", "k", 20), 10)
+		expect(t, "20 at once in a funnel", count(t, s, "funnel", 20), 10)
 		passed := 0
 		for range 30 {
 			s.wait(time.Second)
-			passed += count(t, s, "funnel", "k", 1)
+			passed += count(t, s, "funnel", 1)
 		}
 		expect(t, "in 30 s, at one per 3 s", passed, 10)
 		expect(t, "a watering of 4", ask(t, s, "funnel", 4).RetryAfter, 12*time.Second)
 		// A bucket whose refill lost fractions.
-		passed = -count(t, s, "bucket", "k", 9)
+		passed = -count(t, s, "bucket", 9)
 		expect(t, "a full bucket", passed, -5)
 		for range 100 {
 			s.wait(time.Second)
-			passed += count(t, s, "bucket", "k", 1)
+			passed += count(t, s, "bucket", 1)
 		}
 		expect(t, "in 100 s, at 3 per 10 s", passed, 25)
 		// A fixed window lets twice as many through around an edge.
 		s.wait(s.now.Truncate(time.Minute).Add(119 * time.Second).Sub(s.now))
-		expect(t, "before the edge", count(t, s, "minute", "user", 9), 5)
+		expect(t, "before the edge", count(t, s, "minute", 9), 5)
 		s.wait(time.Second)
-		expect(t, "after the edge", count(t, s, "minute", "user", 9), 5)
+		expect(t, "after the edge", count(t, s, "minute", 9), 5)
 	})
 }
 
@@ -117,14 +100,14 @@ func TestFixedWindow_Calendar(t *testing.T) {
 				define(t, s, throttle.Limit{Name: "c", Kind: throttle.FixedWindow, Rate: tt.rate, Zone: zone})
 				now, next := instant(t, tt.now), instant(t, tt.next)
 				s.wait(now.Sub(s.now))
-				expect(t, "the window", outcomes(t, s, "c", 3), []throttle.Outcome{allowed, allowed, denied})
+				expect(t, "the window", count(t, s, "c", 3), 2)
 				d := ask(t, s, "c", 1)
 				expect(t, "retry", d.RetryAfter, next.Sub(now))
 				expect(t, "reset", d.ResetAfter, next.Sub(now))
 				s.wait(d.RetryAfter - time.Microsecond)
-				expect(t, "before the boundary", outcomes(t, s, "c", 1), []throttle.Outcome{denied})
+				expect(t, "before the boundary", count(t, s, "c", 1), 0)
 				s.wait(time.Microsecond)
-				expect(t, "after it", outcomes(t, s, "c", 3), []throttle.Outcome{allowed, allowed, denied})
+				expect(t, "after it", count(t, s, "c", 3), 2)
 			})
 		})
 	}

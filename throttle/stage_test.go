@@ -75,8 +75,7 @@ func redisStage(rdb redis.UniversalClient, setTime func(time.Time)) *stage {
 		return throttle.New(rdb, throttle.Options{App: app, Logger: quiet})
 	}
 	return &stage{
-		Limiter: as(""), redis: as(""), rdb: rdb, now: noon, setTime: setTime,
-		as: func(app string) *throttle.Limiter { return as(app) },
+		Limiter: as(""), redis: as(""), rdb: rdb, now: noon, setTime: setTime, as: as,
 	}
 }
 

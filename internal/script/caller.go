@@ -2,6 +2,7 @@ package script
 
 import (
 	"iter"
+	"math"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -10,13 +11,31 @@ import (
 	"github.com/google/uuid"
 )
 
-// Callers is a pool of callers with unique names. It is safe for concurrent use.
+// Callers is a pool of callers with unique names. It also converts times of Redis's clock to times
+// of this process's clock. It is safe for concurrent use.
+//
+// Each reply has the time at which Redis ran the script. The reply that came back fastest gives the
+// best estimate of the offset between the clocks. With this offset, Callers recognizes a reply that
+// arrived late, or that this process read late because it was stopped.
 type Callers struct {
 	pool  sync.Pool // of *Caller
 	self  string    // unique among all processes
 	names atomic.Uint64
-	clock clock
+
+	mu sync.Mutex
+	// current and previous are the largest offsets of the current and of the previous interval:
+	// lower bounds of how far Redis's clock is ahead of this process's, in microseconds.
+	current, previous int64
+	end               time.Time // of the current interval
 }
+
+const (
+	// clockLife is the length of an interval. The best reply of an interval is used until the end
+	// of the next interval. Clocks drift apart by some milliseconds in that time.
+	clockLife = 30 * time.Second
+	// unknown is the offset of an interval without a reply.
+	unknown = math.MinInt64
+)
 
 // A Caller sends one script at a time. For a minute, Redis stores the number of the caller's last
 // script that took permits. By this number it recognizes a repeat after a lost reply. Callers are
@@ -28,7 +47,7 @@ type Caller struct {
 
 // NewCallers returns an empty pool.
 func NewCallers() *Callers {
-	c := &Callers{self: uuid.NewString() + ":"}
+	c := &Callers{self: uuid.NewString() + ":", current: unknown, previous: unknown}
 	c.pool.New = func() any { return &Caller{Name: c.Unique()} }
 	return c
 }
@@ -50,10 +69,33 @@ func (c *Callers) Done(caller *Caller) { c.pool.Put(caller) }
 
 // When converts redisUS, Redis's time in the reply that has just been read, to this process's
 // clock. redisUS is in Unix microseconds, and sent is an argument of the script that got the reply.
-// The result is too late by at most the time that the fastest of the recent replies took. If there
-// is no earlier reply, the result is the time of sending.
+// The result is from the time of sending to now, and too late by at most the time that the fastest
+// of the recent replies took. If there is no earlier reply, the result is the time of sending. If
+// Redis's clock steps back, the result may be as early as that. If it steps forward, the result for
+// one late reply may be too late.
 func (c *Callers) When(redisUS int64, sent *Sent) time.Time {
-	return c.clock.when(redisUS, sent.last, time.Now())
+	received := time.Now()
+	us, maxAge := redisUS-received.UnixMicro(), Elapsed(sent.last, received)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if received.After(c.end) {
+		if c.previous = c.current; received.Sub(c.end) > clockLife {
+			c.previous = unknown
+		}
+		c.current, c.end = unknown, received.Add(clockLife)
+	}
+	best := max(c.previous, c.current)
+	c.current = max(c.current, us)
+	if best == unknown {
+		return received.Add(-maxAge)
+	}
+	return received.Add(-min(maxAge, max(0, time.Duration(best-us)*time.Microsecond)))
+}
+
+// Elapsed returns the time from one moment to another by the monotonic or by the wall clock,
+// whichever gives more. The monotonic clock stops while a machine sleeps.
+func Elapsed(from, to time.Time) time.Duration {
+	return max(to.Sub(from), to.Round(0).Sub(from.Round(0)))
 }
 
 // Sent is an argument of a script. It counts how often the script was sent, and has the time at

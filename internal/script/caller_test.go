@@ -2,15 +2,14 @@ package script
 
 import (
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
-// TestClock: a reply that arrived late, or was read late, is recognized by comparison with a fast
+// TestCallers_When: a reply that arrived late, or was read late, is recognized by comparison with a fast
 // one. Its time is between the sending of the script and the arrival.
-func TestClock(t *testing.T) {
+func TestCallers_When(t *testing.T) {
 	const redisIsAhead = time.Hour
-	base := time.Now()
-	at := func(ms int) time.Time { return base.Add(time.Duration(ms) * time.Millisecond) }
 	type answer struct {
 		sent, ran, came int           // in milliseconds
 		steps           time.Duration // of Redis's clock, until then in all
@@ -31,13 +30,17 @@ func TestClock(t *testing.T) {
 		{"after three lives nothing is known", []answer{{0, 1, 2, 0, 0}, {91_000, 91_001, 91_102, 0, 91_000}}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			var c clock
-			for i, a := range tt.answers {
-				us := at(a.ran).Add(redisIsAhead + a.steps).UnixMicro()
-				if got := c.when(us, at(a.sent), at(a.came)).Sub(base).Round(time.Millisecond); got != time.Duration(a.want)*time.Millisecond {
-					t.Errorf("reply %d: %s, want %d ms", i, got, a.want)
+			synctest.Test(t, func(t *testing.T) {
+				base, c := time.Now(), NewCallers()
+				at := func(ms int) time.Time { return base.Add(time.Duration(ms) * time.Millisecond) }
+				for i, a := range tt.answers {
+					time.Sleep(time.Until(at(a.came)))
+					us := at(a.ran).Add(redisIsAhead + a.steps).UnixMicro()
+					if got := c.When(us, &Sent{last: at(a.sent)}).Sub(base).Round(time.Millisecond); got != time.Duration(a.want)*time.Millisecond {
+						t.Errorf("reply %d: %s, want %d ms", i, got, a.want)
+					}
 				}
-			}
+			})
 		})
 	}
 }

@@ -14,16 +14,15 @@ import (
 // only the permits of the last old window.
 type fixedWindow struct {
 	limit       *Limit
+	n, margin   int64
 	last, count int64 // time of the last permit, and number of permits in its window
 }
 
 // Define sets the limit. The count belongs to the time of the last permit, not to a window, so a
 // change from days to hours loses nothing.
-func (f *fixedWindow) Define(l *Limit) { f.limit = l }
-
-func (f *fixedWindow) n() int64 { return int64(f.limit.N) }
-
-func (f *fixedWindow) margin() int64 { return f.limit.Margin.Microseconds() }
+func (f *fixedWindow) Define(l *Limit) {
+	f.limit, f.n, f.margin = l, int64(l.N), l.Margin.Microseconds()
+}
 
 // current returns the time that counts, the start of the window with that time, and the number of
 // permits taken in that window. The time that counts is now, or the time of the last permit if the
@@ -39,8 +38,7 @@ func (f *fixedWindow) current(now int64) (at, start, count int64) {
 
 // closed reports whether a time lies in the margin at the end of a window.
 func (f *fixedWindow) closed(at int64) bool {
-	margin := f.margin()
-	return margin > 0 && at >= f.limit.windowStart(at, 1)-margin
+	return f.margin > 0 && at >= f.limit.windowStart(at, 1)-f.margin
 }
 
 // ReadyAt returns now if k permits are free in the present window, or else the opening of the
@@ -51,24 +49,23 @@ func (f *fixedWindow) ReadyAt(now, k int64) int64 {
 		return now
 	}
 	at, start, count := f.current(now)
-	spare := max(0, f.n()-count)
+	spare := max(0, f.n-count)
 	if f.closed(at) {
 		spare = 0
 	}
 	if k > spare {
-		start = f.limit.windowStart(at, ceilDiv(k-spare, f.n()))
+		start = f.limit.windowStart(at, ceilDiv(k-spare, f.n))
 	}
-	return min(MaxTime, max(now, start+f.margin()))
+	return min(MaxTime, max(now, start+f.margin))
 }
 
 // openFrom returns the first time, not before from, at which a window is open.
 func (f *fixedWindow) openFrom(from int64) int64 {
-	margin := f.margin()
-	if opens := f.limit.windowStart(from, 0) + margin; from < opens {
+	if opens := f.limit.windowStart(from, 0) + f.margin; from < opens {
 		return opens
 	}
-	if next := f.limit.windowStart(from, 1); from >= next-margin {
-		return next + margin
+	if next := f.limit.windowStart(from, 1); from >= next-f.margin {
+		return next + f.margin
 	}
 	return from
 }
@@ -91,10 +88,10 @@ func (f *fixedWindow) GiveBack(now, k, _ int64, mark Mark) {
 // end of the window it returns 0.
 func (f *fixedWindow) Left(now int64) int64 {
 	at, start, count := f.current(now)
-	if start+f.margin() > now || f.closed(at) {
+	if start+f.margin > now || f.closed(at) {
 		return 0
 	}
-	return max(0, f.n()-count)
+	return max(0, f.n-count)
 }
 
 // FullAt returns the start of the next window, or now if no permit was taken in the present window.

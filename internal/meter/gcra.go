@@ -18,23 +18,23 @@ type gcra struct {
 // become free at the new rate. l.Since can be in the past.
 func (g *gcra) Define(l *Limit) {
 	n, period := int64(l.N), l.PeriodUS()
-	if n != g.n || period != g.period {
-		if g.tat < l.Since {
-			g.tat, g.rest = 0, 0
-		} else if g.tat > 0 {
-			us, rest := Span(owed(g.tat-l.Since, g.rest, g.n, g.period), n, period)
-			g.setTAT(l.Since+us, rest)
-		}
+	if changed := n != g.n || period != g.period; changed && g.tat < l.Since {
+		g.tat, g.rest = 0, 0
+	} else if changed && g.tat > 0 {
+		inUse := owed(g.tat-l.Since, g.rest, g.n, g.period)
+		g.n, g.period = n, period
+		g.move(l.Since, 0, inUse)
 	}
 	g.n, g.period, g.capacity = n, period, int64(l.Capacity)
 }
 
-// setTAT sets tat, at most to MaxTime.
-func (g *gcra) setTAT(tat, rest int64) {
-	if tat >= MaxTime {
-		tat, rest = MaxTime, 0
+// move sets tat to k intervals after a time, at most to MaxTime.
+func (g *gcra) move(tat, rest, k int64) {
+	us, over := Span(k, g.n, g.period)
+	rest += over
+	if g.tat, g.rest = tat+us+rest/g.n, rest%g.n; g.tat >= MaxTime {
+		g.tat, g.rest = MaxTime, 0
 	}
-	g.tat, g.rest = tat, rest
 }
 
 // arrival returns tat, or now if tat is past.
@@ -69,9 +69,7 @@ func (g *gcra) ReadyAt(now, k int64) int64 {
 // Take moves tat on by k intervals.
 func (g *gcra) Take(now, k int64) Mark {
 	tat, rest := g.arrival(now)
-	us, over := Span(k, g.n, g.period)
-	rest += over
-	g.setTAT(tat+us+rest/g.n, rest%g.n)
+	g.move(tat, rest, k)
 	g.used = now
 	return Mark{g.tat, g.given}
 }
@@ -112,6 +110,5 @@ func (g *gcra) Left(now int64) int64 {
 
 // FullAt returns tat, rounded up.
 func (g *gcra) FullAt(now int64) int64 {
-	tat, rest := g.arrival(now)
-	return tat + min(1, rest)
+	return max(now, g.tat+min(1, g.rest))
 }

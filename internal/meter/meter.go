@@ -99,8 +99,7 @@ func New(l *Limit) Meter {
 
 // Charge takes k permits even if they are not free, so that later calls wait longer. For a funnel
 // or a token bucket the result is the time by which later calls wait longer, and for other meters
-// 0. A sliding log is
-// charged at most the free permits and N more, so that a wrong cost does not make the log
+// 0. A sliding log is charged at most the free permits and N more, so that it does not become
 // arbitrarily long.
 func Charge(m Meter, now, k int64) (us int64) {
 	switch m := m.(type) {

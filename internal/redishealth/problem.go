@@ -1,6 +1,7 @@
 package redishealth
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"regexp"
@@ -33,42 +34,39 @@ const (
 	Evicts Problem = "evicts"
 )
 
-// problems has the description of each Problem. The function matches reports whether an error, or
-// the text of Redis's reply, shows the Problem. It is nil if no reply can show the Problem. The
-// first match counts.
+// problems has the description of each Problem, and a pattern of the replies of Redis that show it.
+// The first match counts. No reply shows a Problem without a pattern.
 var problems = []struct {
 	Problem
-	description string
-	matches     func(err error, reply string) bool
+	description, pattern string
 }{
-	{Unreachable, "it does not answer", nil},
-	{Loading, "it is loading its data", func(err error, _ string) bool { return redis.IsLoadingError(err) }},
-	{OutOfMemory, "its memory is full", func(err error, _ string) bool { return redis.IsOOMError(err) }},
-	{ReadOnly, "it is a replica, which takes no writes", func(err error, _ string) bool { return redis.IsReadOnlyError(err) }},
-	{FewReplicas, "it has fewer replicas than its min-replicas-to-write, and takes no writes", func(err error, _ string) bool { return redis.IsNoReplicasError(err) }},
-	{CannotSave, "it cannot save to its disk, and takes no writes", func(err error, _ string) bool { return redis.HasErrorPrefix(err, "MISCONF") }},
+	{Unreachable, "it does not answer", ""},
+	{Loading, "it is loading its data", `^LOADING `},
+	{OutOfMemory, "its memory is full", `^OOM |-OOM `},
+	{ReadOnly, "it is a replica, which takes no writes", `^READONLY |-READONLY `},
+	{FewReplicas, "it has fewer replicas than its min-replicas-to-write, and takes no writes", `^NOREPLICAS `},
+	{CannotSave, "it cannot save to its disk, and takes no writes", `^(ERR )?MISCONF |-MISCONF `},
 	// If a client that has not signed in sends a long command, Redis replies with a protocol error
 	// that contains "unauthenticated", and not with NOAUTH.
-	{NoPassword, "it requires a password, and none is set", func(err error, reply string) bool {
-		return redis.HasErrorPrefix(err, "NOAUTH") || strings.Contains(reply, "unauthenticated")
-	}},
-	{WrongPassword, "it refuses the user or the password", func(err error, _ string) bool { return redis.IsAuthError(err) }},
+	{NoPassword, "it requires a password, and none is set", `^NOAUTH |unauthenticated`},
+	{WrongPassword, "it refuses the user or the password", `^WRONGPASS `},
 	// In a script, Redis 6.2 and 7.0 return the error without NOPERM.
-	{NoRights, "its user lacks rights", func(err error, reply string) bool {
-		return redis.IsPermissionError(err) || strings.Contains(reply, "NOPERM ") || strings.Contains(reply, "The user executing the script can't ")
-	}},
-	{TooManyClients, "its limit of connections, maxclients, is reached", func(err error, _ string) bool { return redis.IsMaxClientsError(err) }},
-	{ClusterDown, "its cluster, or the master of this replica, is down", func(err error, _ string) bool {
-		return redis.IsClusterDownError(err) || redis.IsMasterDownError(err)
-	}},
+	{NoRights, "its user lacks rights", `NOPERM |The user executing the script can't `},
+	{TooManyClients, "its limit of connections, maxclients, is reached", `^ERR max number of clients reached`},
+	{ClusterDown, "its cluster, or the master of this replica, is down", `^(CLUSTER|MASTER)DOWN `},
 	// While two nodes have parts of a slot, Redis answers TRYAGAIN on one of them, and ASK on the
 	// other.
-	{SlotMoves, "it moves a slot of its cluster to another node", func(err error, _ string) bool {
-		_, asks := redis.IsAskError(err)
-		return asks || redis.IsTryAgainError(err)
-	}},
-	{Evicts, "its maxmemory-policy deletes jobs and limits when its memory is full", nil},
+	{SlotMoves, "it moves a slot of its cluster to another node", `^(TRYAGAIN|ASK) `},
+	{Evicts, "its maxmemory-policy deletes jobs and limits when its memory is full", ""},
 }
+
+// replies has the compiled patterns of problems, in their order.
+var replies = func() (all []*regexp.Regexp) {
+	for _, p := range problems {
+		all = append(all, regexp.MustCompile(cmp.Or(p.pattern, `^$`)))
+	}
+	return all
+}()
 
 // All returns all problems.
 func All() (all []Problem) {
@@ -113,8 +111,8 @@ func ProblemOf(err error) Problem {
 	if !answered {
 		return Unreachable
 	}
-	for _, p := range problems {
-		if p.matches != nil && p.matches(err, reply.Error()) {
+	for i, p := range problems {
+		if replies[i].MatchString(reply.Error()) {
 			return p.Problem
 		}
 	}

@@ -18,10 +18,7 @@ import (
 
 func handler(t *testing.T, text string) *tasks.HTTPHandler {
 	t.Helper()
-	c, err := Parse("headgate.yaml", []byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := parse(t, text)
 	h, err := c.HTTP.Handler()
 	if err != nil {
 		t.Fatal(err)
@@ -100,11 +97,9 @@ func TestHTTPFiles(t *testing.T) {
 		"tls: {ca: FOLDER/file}":                                       `http.tls.ca: "FOLDER/file" holds no certificate: want a file in PEM`,
 		"tls: {cert: FOLDER/file, key: k}":                             "http.tls.cert: open k: ",
 	} {
-		c, err := Parse("headgate.yaml", []byte("http: {"+strings.ReplaceAll(text, "FOLDER", folder)+"}"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err = c.HTTP.Handler(); len(c.MachineErrors) > 0 {
+		c := parse(t, "http: {"+strings.ReplaceAll(text, "FOLDER", folder)+"}")
+		_, err := c.HTTP.Handler()
+		if len(c.MachineErrors) > 0 {
 			err = c.MachineErrors
 		}
 		if want = strings.ReplaceAll(want, "FOLDER", folder); err == nil || !strings.HasPrefix(err.Error(), want) {

@@ -56,6 +56,15 @@ func TestErrors(t *testing.T) {
 	}
 }
 
+func parse(t *testing.T, text string) *Config {
+	t.Helper()
+	c, err := Parse("headgate.yaml", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
 func load(t *testing.T, file string) *Config {
 	t.Helper()
 	c, err := Load(file)
@@ -67,16 +76,8 @@ func load(t *testing.T, file string) *Config {
 
 // A rate and a limit's name alone are short for mappings that have only them.
 func TestShorthands(t *testing.T) {
-	parse := func(text string) *Config {
-		t.Helper()
-		c, err := Parse("headgate.yaml", []byte(text))
-		if err != nil {
-			t.Fatal(err)
-		}
-		return c
-	}
-	short := parse("limits: {daily: 2000/day}\ntasks: {\"http:request\": {limits: [daily]}}\n")
-	long := parse("limits: {daily: {kind: sliding_log, rate: 2000/day}}\ntasks: {\"http:request\": {limits: [{limit: daily}]}}\n")
+	short := parse(t, "limits: {daily: 2000/day}\ntasks: {\"http:request\": {limits: [daily]}}\n")
+	long := parse(t, "limits: {daily: {kind: sliding_log, rate: 2000/day}}\ntasks: {\"http:request\": {limits: [{limit: daily}]}}\n")
 	if diff := cmp.Diff(long.Limits, short.Limits); diff != "" {
 		t.Error(diff)
 	}
@@ -319,21 +320,4 @@ func FuzzParse(target *testing.F) {
 			}
 		}
 	})
-}
-
-// A text with a colon inside wants quotes between braces, and says so.
-func TestParse_TextsWithColon(t *testing.T) {
-	for text, want := range map[string]string{
-		"http: {secrets: [env:KEY]}":               "f:1:18: env:KEY: want quotes around a text with a colon inside, or a space after the colon",
-		"tasks: {http:request: {max_retry: 1}}":    "f:1:9: http:request: want quotes around a text with a colon inside, or a space after the colon",
-		"http: {secrets: ['env:HOME', file:/a/*]}": "",
-		"http:\n  secrets: [env:HOME]":             "",
-		`{"concurrency":3,"queues":{"default":1}}`: "",
-		"tasks: {'http:request': {max_retry: 1}}":  "",
-	} {
-		_, err := Parse("f", []byte(text))
-		if got := fmt.Sprint(err); want == "" && err != nil || want != "" && got != want {
-			t.Errorf("%s:\n got %s\nwant %s", text, got, want)
-		}
-	}
 }

@@ -136,12 +136,6 @@ func TestRedisTLS(t *testing.T) {
 	}
 }
 
-func TestNoRedis(t *testing.T) {
-	if r := (Redis{}); !r.IsZero() || r.String() != "" {
-		t.Errorf("zero %t, shown as %q", r.IsZero(), r)
-	}
-}
-
 // No error about a URL shows its password.
 func TestBadRedisURL(t *testing.T) {
 	tests := []struct{ text, want string }{

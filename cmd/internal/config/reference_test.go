@@ -2,7 +2,6 @@ package config
 
 import (
 	"encoding"
-	"errors"
 	"fmt"
 	"go/ast"
 	"go/parser"
@@ -11,7 +10,6 @@ import (
 	"path/filepath"
 	"reflect"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -85,31 +83,6 @@ func TestReferenceShowsEachField(t *testing.T) {
 func general(path string) string {
 	path = regexp.MustCompile(`\[\d+\]`).ReplaceAllString(path, "[]")
 	return regexp.MustCompile(`^(limits|tasks|queues|commands|schedules)\.(?:"[^"]*"|[^.\[]+)`).ReplaceAllString(path, "$1.NAME")
-}
-
-// TestReferenceRequires: what the page calls required is missed where it is missing.
-func TestReferenceRequires(t *testing.T) {
-	without := map[string]string{
-		"limits.NAME.kind":          "limits: {x: {}}",
-		"limits.NAME.rate":          "limits: {x: {kind: funnel}}",
-		"limits.NAME.capacity":      "limits: {x: {kind: concurrency}}",
-		"tasks.NAME.limits[].limit": `tasks: {"http:request": {limits: [{}]}}`,
-		"tasks.NAME.then[].type":    `tasks: {"http:request": {then: [{}]}}`,
-		"commands.NAME.run":         "commands: {x: {}}",
-		"schedules.NAME.cron":       "schedules: {x: {task: http:request}}",
-		"schedules.NAME.task":       `schedules: {x: {cron: "@daily"}}`,
-	}
-	for _, f := range fields(t) {
-		if !strings.HasPrefix(f.standard, "required") {
-			continue
-		}
-		_, err := Parse("headgate.yaml", []byte(without[f.path()]))
-		wrong, _ := errors.AsType[Errors](err)
-		missed := func(e *Error) bool { return general(e.Path) == f.path() && strings.HasPrefix(e.Message, "missing") }
-		if !slices.ContainsFunc(wrong, missed) {
-			t.Errorf("without %s: %v, want that it is missing", f.path(), err)
-		}
-	}
 }
 
 func readReference(t *testing.T) string {

@@ -19,13 +19,10 @@ import (
 
 // A wrong payload is wrong in each attempt, so the job is archived at once.
 func TestRule_WrongPayload(t *testing.T) {
-	c, err := Parse("rules", []byte(`
+	c := parse(t, `
 limits: {host: {kind: funnel, rate: 1/s}}
-tasks: {"http:request": {limits: [{limit: host, key: host(payload.url)}]}}`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, err = RuleIn(func() *Config { return c })(t.Context(), asynq.NewTask("http:request", []byte(`{"url":"nowhere"}`)))
+tasks: {"http:request": {limits: [{limit: host, key: host(payload.url)}]}}`)
+	_, err := RuleIn(func() *Config { return c })(t.Context(), asynq.NewTask("http:request", []byte(`{"url":"nowhere"}`)))
 	if !errors.Is(err, asynq.SkipRetry) || !strings.Contains(err.Error(), `"nowhere" has no host: want an absolute URL such as https://example.com/`) {
 		t.Errorf("%v: want one that says what is wrong, and archives the job", err)
 	}
@@ -33,13 +30,10 @@ tasks: {"http:request": {limits: [{limit: host, key: host(payload.url)}]}}`))
 
 // TestDurationsInDays: days and weeks stand wherever hours do.
 func TestDurationsInDays(t *testing.T) {
-	c, err := Parse("c", []byte(`shutdown_timeout: 1d
+	c := parse(t, `shutdown_timeout: 1d
 limits: {api: {kind: funnel, rate: 5/1d12h, max_block: 2w}}
 tasks: {"http:request": {retention: 7d, max_wait: 1w1d, timeout: 1d}}
-schedules: {s: {cron: "@every 2d", task: "http:request", payload: {url: "https://example.com/"}, retention: 14d}}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+schedules: {s: {cron: "@every 2d", task: "http:request", payload: {url: "https://example.com/"}, retention: 14d}}`)
 	const day = 24 * time.Hour
 	task := c.Tasks["http:request"]
 	got := []time.Duration{c.ShutdownTimeout, c.Limits[0].Rate.Per, c.Limits[0].MaxBlock, task.Retention, task.MaxWait, task.Timeout, c.Schedules["s"].Retention}
@@ -69,14 +63,10 @@ func TestRetryAfterScope(t *testing.T) {
 		{`{limits: [{limit: keyed, key: host(payload.body)}]}`, nil},
 		{`{}`, nil},
 	} {
-		c, err := Parse("trust", []byte(`
+		c := parse(t, `
 limits: {shared: {kind: funnel, rate: 1/s}, keyed: {kind: funnel, rate: 1/s}}
 tasks:
-  http:request: `+tt.task))
-		if err != nil {
-			t.Errorf("%s: %v", tt.task, err)
-			continue
-		}
+  http:request: `+tt.task)
 		rule, err := c.Tasks.Rule(&expression.Job{Type: "http:request", Payload: []byte(`{"url":"https://h.example/","method":"GET","body":"https://b.example"}`)})
 		if err != nil {
 			t.Errorf("%s: %v", tt.task, err)
@@ -99,10 +89,7 @@ tasks:
   http:request: {limits: [{limit: host, key: host(payload.url)}, {limit: tenant, key: payload.tenant}, {limit: mixed, key: host(payload.url)}]}
   crawl:fetch: {limits: [{limit: host, key: host(payload.url)}, {limit: mixed, key: payload.host}]}
 `
-	c, err := Parse("headgate.yaml", []byte(rules))
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := parse(t, rules)
 	overrides := map[string][]string{}
 	for _, l := range c.Limits {
 		overrides[l.Name] = slices.Sorted(maps.Keys(l.Overrides))
@@ -128,28 +115,10 @@ tasks:
 	}
 }
 
-// TestKey_NoHost: an override that can never count is an error, and so are two of one host.
-func TestKey_NoHost(t *testing.T) {
-	for overrides, want := range map[string]string{
-		`{"a b": 1/s}`:                     `limits.host.overrides.a b: key of limit host: "a b" is not the name of a host: want one such as example.com`,
-		`{"/path": 1/s}`:                   `"/path" is not the name of a host`,
-		`{LocalHost: 1/s, localhost: 2/s}`: `limits.host.overrides.localhost: the same key as LocalHost: keep one of them`,
-	} {
-		_, err := Parse("headgate.yaml", []byte("limits: {host: {kind: funnel, rate: 1/s, overrides: "+overrides+"}}\n"+
-			"tasks:\n  http:request: {limits: [{limit: host, key: host(payload.url)}]}\n"))
-		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("overrides %s: %v, want %q", overrides, err, want)
-		}
-	}
-}
-
 // A number is an argument as people write it. A number below zero is an option to a program as a text
 // is, unless it follows a --.
 func TestCommand_Args_Numbers(t *testing.T) {
-	c, err := Parse("f", []byte(`commands: {a: {run: [resize, "${payload.n}"]}, b: {run: [resize, --, "${payload.n}"]}, c: {run: [resize, "${payload.n}px"]}}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := parse(t, `commands: {a: {run: [resize, "${payload.n}"]}, b: {run: [resize, --, "${payload.n}"]}, c: {run: [resize, "${payload.n}px"]}}`)
 	const option = " would be read as an option"
 	for _, test := range []struct{ command, n, want string }{
 		{"a", "1000000", "resize 1000000"},
@@ -184,10 +153,7 @@ tasks:
 `
 
 func TestShards(t *testing.T) {
-	c, err := Parse("headgate.yaml", []byte(sharded))
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := parse(t, sharded)
 	want := shard.Queues{"crawl": {Name: "crawl", Count: 16, ByKey: []string{"host"}, Divided: []string{"all"}}}
 	if diff := cmp.Diff(want, c.Sharded); diff != "" {
 		t.Error(diff)
@@ -205,27 +171,6 @@ func TestShards(t *testing.T) {
 	}
 	if _, err := shards[0].KeyOf(asynq.NewTask("crawl:fetch", []byte(`{}`))); err == nil {
 		t.Error("a task without a key has no error")
-	}
-}
-
-func TestShards_Errors(t *testing.T) {
-	for _, test := range []struct{ old, new, want string }{
-		{"shards: 16", "shards: 0", "queues.crawl.shards: 0: want 1 to 1000; leave it out for a queue without shards"},
-		{"shards: 16", "shards: 1001", "queues.crawl.shards: 1001: want 1 to 1000"},
-		{"shards: 16, ", "", "queues.crawl.shard_by: the queue has no shards: want shards as well"},
-		{"divide: [all]", "divide: [al]", `queues.crawl.divide[0]: no limit "al": did you mean all?`},
-		{"rate: 1000/s", "rate: 15/s", "limits.all.rate: 15/s: want at least 16/s, one for each of the 16 shards of queue crawl"},
-		{"divide: [all]", "divide: [all, api]", "limits.api.rate: 5/s: want at least 16/s, one for each of the 16 shards of queue crawl"},
-		{"{limit: all}", "{limit: all, cost: 100}", "queues.crawl.divide[0]: a task takes 100 permits of limit all at once, and a shard has 62: no job could ever run"},
-		{", divide: [all]", "", "tasks.crawl:fetch.limits[1]: limit all is not one of queue crawl: add it to the queue's divided limits"},
-		{"limits: [api]", "limits: [{limit: host, key: payload.user}]", "tasks.http:request.limits[0]: limit host counts by the shard key of queue crawl in other tasks: want key: host(payload.url), or divide: [host] in queues.crawl"},
-		{"default: 1", "other: {shards: 2, divide: [all]}", "queues: shards of queue other: limit all: queue crawl uses it already; want another limit"},
-		{"default: 1", "crawl.3: 1", "queues.\"crawl.3\": it is a shard of queue crawl: want another name"},
-	} {
-		text := strings.Replace(sharded, test.old, test.new, 1)
-		if _, err := Parse("headgate.yaml", []byte(text)); err == nil || !strings.Contains(err.Error(), test.want) {
-			t.Errorf("%s: got %v\nwant %s", test.new, err, test.want)
-		}
 	}
 }
 
@@ -255,11 +200,7 @@ func TestThen_ValuesAreNoReferences(t *testing.T) {
 		{`{url: "https://h.example/?x=$${env:T}&y=${result.name}"}`, "url", "https://h.example/?x=${env:T}&y=T"},
 		{`{url: "https://h.example/", headers: {X: "${result.dollar}$${env:T}${result.close}"}}`, "headers.X", "$${env:T}}"},
 	} {
-		c, err := Parse("headgate.yaml", []byte("tasks:\n  http:request: {then: [{type: \"http:request\", payload: "+tt.payload+"}]}"))
-		if err != nil {
-			t.Errorf("%s: %v", tt.payload, err)
-			continue
-		}
+		c := parse(t, "tasks:\n  http:request: {then: [{type: \"http:request\", payload: "+tt.payload+"}]}")
 		done := &expression.Done{Job: expression.Job{ID: "${env:T}", Payload: []byte(hostile)}, Result: []byte(hostile)}
 		payload, _, err := c.Tasks["http:request"].Then[0].Next(done)
 		if tt.want == "" {
@@ -292,16 +233,13 @@ func textAt(t *testing.T, payload []byte, path string) string {
 
 // The same holds for schedules, and a then of another type has no references.
 func TestValuesOfOtherPayloads(t *testing.T) {
-	c, err := Parse("headgate.yaml", []byte(`
+	c := parse(t, `
 commands: {a: {run: [echo, "${payload.x}"]}}
 schedules:
   s: {cron: "@daily", task: http:request, payload: {url: "https://h.example/?a=$${env:T}"}}
 tasks:
   exec:a: {then: [{type: exec:a, payload: {x: "${result}", y: "$${env:T}"}}]}
-`))
-	if err != nil {
-		t.Fatal(err)
-	}
+`)
 	payload, err := c.Schedules["s"].payloadAt(time.Now())
 	if got := textAt(t, payload, "url"); err != nil || got != "https://h.example/?a=${env:T}" {
 		t.Error(got, err)
@@ -314,18 +252,5 @@ tasks:
 	args, err := c.Commands["a"].args(t.Context(), asynq.NewTask("exec:a", payload))
 	if err != nil || strings.Join(args, " ") != "echo ${env:T}" {
 		t.Error(args, err)
-	}
-}
-
-// A reference that an expression would complete is an error of the config.
-func TestThen_ReferencesAreWhole(t *testing.T) {
-	for _, payload := range []string{
-		`{url: "https://h.example/?x=$${env:${result.name}}"}`,
-		`{url: "https://h.example/", headers: {X: "$${env:"}}`,
-	} {
-		_, err := Parse("headgate.yaml", []byte("tasks:\n  http:request: {then: [{type: \"http:request\", payload: "+payload+"}]}"))
-		if err == nil || !strings.Contains(err.Error(), "want the whole name of a secret, as $${env:NAME}") {
-			t.Errorf("%s: %v", payload, err)
-		}
 	}
 }

@@ -14,7 +14,6 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/headgate/headgate/cmd/internal/config"
 	"github.com/headgate/headgate/internal/testutil/proctest"
 	"github.com/headgate/headgate/internal/testutil/redistest"
 	"github.com/headgate/headgate/scheduler"
@@ -27,10 +26,7 @@ func TestCheckRights(t *testing.T) {
 	server, users := redistest.RunWithUsers(t, operating, "default", "--appendonly", "yes")
 	admin := server.Client()
 	t.Cleanup(func() { _ = admin.Close() })
-	conf, err := config.Parse("headgate.yaml", []byte("redis: "+users.URLAs("worker", server)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	conf := parse(t, "redis: "+users.URLAs("worker", server))
 	if warnings, err := Check(t.Context(), conf); err != nil || len(warnings) > 0 {
 		t.Errorf("the documented worker: %q, %v", warnings, err)
 	}
@@ -66,10 +62,7 @@ func TestCheckWarns(t *testing.T) {
 	server, users := redistest.RunWithUsers(t, operating, "default", "--appendonly", "yes")
 	admin := server.Client()
 	t.Cleanup(func() { _ = admin.Close() })
-	conf, err := config.Parse("headgate.yaml", []byte("redis: "+users.URLAs("worker", server)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	conf := parse(t, "redis: "+users.URLAs("worker", server))
 	set := func(name, value string) {
 		t.Helper()
 		if err := admin.ConfigSet(t.Context(), name, value).Err(); err != nil {
@@ -207,15 +200,12 @@ func documentedSettings(t *testing.T) (args []string) {
 func runUntilJobsWait(t *testing.T, url string, producer, admin redis.UniversalClient) {
 	t.Helper()
 	defer producer.Close()
-	conf, err := config.Parse("headgate.yaml", []byte(fmt.Sprintf(`
+	conf := parse(t, fmt.Sprintf(`
 redis: %s
 limits: {few: {kind: sliding_log, rate: 3/day}}
 commands: {say: {run: ["true"]}}
 tasks: {"exec:say": {limits: [{limit: few}], retention: 24h}}
-`, url)))
-	if err != nil {
-		t.Fatal(err)
-	}
+`, url))
 	client := scheduler.NewClient(producer)
 	for i := range 10 {
 		if _, err := client.Enqueue(asynq.NewTask(tasks.PrefixExec+"say", nil), asynq.TaskID(fmt.Sprint(i)), asynq.Retention(24*time.Hour)); err != nil {

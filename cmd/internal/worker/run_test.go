@@ -15,11 +15,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/headgate/headgate/cmd/internal/config"
 	"github.com/headgate/headgate/internal/testutil/proctest"
 	"github.com/headgate/headgate/internal/testutil/redistest"
-	"github.com/headgate/headgate/scheduler"
-	"github.com/headgate/headgate/tasks"
 )
 
 // The runtime's goroutine for signals begins with the first Notify, and must not begin in a bubble.
@@ -35,7 +32,7 @@ func notified() chan os.Signal {
 // its permit, and each attempt is logged.
 func TestRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		conf, err := config.Parse("run", []byte(`
+		conf := parse(t, `
 limits: {api: {kind: funnel, rate: 1/s}}
 tasks:
   http:request:
@@ -44,10 +41,7 @@ tasks:
       - {type: "http:request", when: 'payload.url endsWith "/tick"', payload: {url: "http://api.example/then"}}
 schedules:
   minutely: {cron: "@every 1m", task: "http:request", payload: {url: "http://api.example/tick"}}
-`))
-		if err != nil {
-			t.Fatal(err)
-		}
+`)
 		_, rdb := redistest.Mini(t)
 		var calls []string
 		var said bytes.Buffer
@@ -69,13 +63,7 @@ schedules:
 		ctx, stop := context.WithTimeout(t.Context(), 3*time.Minute+30*time.Second)
 		defer stop()
 		for i := range 3 {
-			task, err := tasks.NewHTTPRequest(tasks.HTTPRequest{URL: fmt.Sprintf("http://api.example/%d", i)})
-			if err == nil {
-				_, err = scheduler.NewClient(rdb).Enqueue(task)
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			enqueueCall(t, rdb, fmt.Sprintf("http://api.example/%d", i))
 		}
 		if err := w.Run(ctx); err != nil {
 			t.Error(err)
@@ -156,10 +144,7 @@ tasks: {"http:request": {limits: [{limit: api, key: host(payload.url)}, {limit: 
 				var last time.Time
 				ran, tooSoon := 0, 0
 				run := func(text string, d time.Duration) {
-					conf, err := config.Parse("headgate.yaml", []byte(text))
-					if err != nil {
-						t.Fatal(err)
-					}
+					conf := parse(t, text)
 					w, err := New(conf, Options{
 						Redis: rdb, Log: slog.New(slog.NewTextHandler(&said, nil)),
 						Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
@@ -181,13 +166,7 @@ tasks: {"http:request": {limits: [{limit: api, key: host(payload.url)}, {limit: 
 					}
 				}
 				for i := range 40 {
-					task, err := tasks.NewHTTPRequest(tasks.HTTPRequest{URL: fmt.Sprintf("http://api.example/%d", i)})
-					if err == nil {
-						_, err = scheduler.NewClient(rdb).Enqueue(task)
-					}
-					if err != nil {
-						t.Fatal(err)
-					}
+					enqueueCall(t, rdb, fmt.Sprintf("http://api.example/%d", i))
 				}
 				run(limited, 10*time.Second)
 				if ran < 9 || ran > 11 || tooSoon > 0 {

@@ -80,7 +80,7 @@ func TestHealth(t *testing.T) {
 	}
 
 	proctest.Replace(t, config, "limits: {api: {kind: wrong}}\n")
-	want("/readyz", 503, "the config file has errors")
+	want("/readyz", 503, "the config file could not be applied")
 	want("/metrics", 200, `headgate_config_applied{scope="default"} 0`)
 	want("/healthz", 200, "ok")
 	proctest.Replace(t, config, limited+"tasks: {}\n")

@@ -30,16 +30,13 @@ tasks:
 // A next job is kept for the retention of its type, and for ten minutes at least. If the payload of
 // one cannot be computed, none is enqueued.
 func TestNextJobs(t *testing.T) {
-	conf, err := config.Parse("then", []byte(`
+	conf := parse(t, `
 commands: {a: {run: [echo]}, b: {run: [echo]}, c: {run: [echo]}}
 tasks:
   exec:a: {then: [{type: "exec:b", payload: {}}, {type: "exec:c", payload: {n: "${result.n + 1}"}}]}
   exec:b: {retention: 24h}
   exec:c: {retention: 1s}
-`))
-	if err != nil {
-		t.Fatal(err)
-	}
+`)
 	next := func(result string) ([]jobspec.Job, error) {
 		done := &expression.Done{Job: expression.Job{Type: "exec:a", Queue: "default"}, Result: []byte(result)}
 		return nextJobs(conf, done, conf.Tasks["exec:a"].Then, "key")
@@ -61,10 +58,7 @@ func TestThenAfterACrash(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				_, rdb := redistest.Mini(t)
-				conf, err := config.Parse("then", []byte(thenConfig))
-				if err != nil {
-					t.Fatal(err)
-				}
+				conf := parse(t, thenConfig)
 				w := &Worker{redis: rdb}
 				w.config.Store(conf)
 				runs := map[string][]string{}

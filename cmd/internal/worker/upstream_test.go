@@ -54,15 +54,12 @@ func TestAnswer_Blocks(t *testing.T) {
 		for answer, evil := range evilAnswers {
 			t.Run(tt.name+"/"+answer, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					conf, err := config.Parse("upstream", []byte(`
+					conf := parse(t, `
 limits:
   shared: {kind: sliding_log, rate: 100/s}
   keyed: {kind: sliding_log, rate: 100/s, max_block: 1h}
 tasks:
-  http:request: `+tt.task))
-					if err != nil {
-						t.Fatal(err)
-					}
+  http:request: `+tt.task)
 					calls := map[string]int{}
 					transport := roundTrip(func(r *http.Request) (*http.Response, error) {
 						calls[r.Host]++
@@ -75,13 +72,7 @@ tasks:
 					w, _ := upstreamWorker(t, conf, transport)
 					limiter := throttle.New(w.options.Redis, throttle.Options{})
 					enqueue := func(host string) {
-						task, err := tasks.NewHTTPRequest(tasks.HTTPRequest{Method: "GET", URL: "http://" + host + "/"}, asynq.MaxRetry(0))
-						if err != nil {
-							t.Fatal(err)
-						}
-						if _, err := scheduler.NewClient(w.options.Redis).Enqueue(task); err != nil {
-							t.Fatal(err)
-						}
+						enqueueCall(t, w.options.Redis, "http://"+host+"/")
 					}
 					enqueue("evil.example")
 					time.Sleep(5 * time.Second)
@@ -116,22 +107,13 @@ tasks:
 // A 429 blocks a limit without a key, but not until the time in the answer: for five minutes at most.
 func TestAnswer_429_BlocksSharedLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		conf, err := config.Parse("upstream", []byte("limits: {api: {kind: sliding_log, rate: 100/s}}\ntasks: {\"http:request\": {limits: [{limit: api}]}}"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		conf := parse(t, "limits: {api: {kind: sliding_log, rate: 100/s}}\ntasks: {\"http:request\": {limits: [{limit: api}]}}")
 		calls, evil := 0, evilAnswers["429"]
 		w, _ := upstreamWorker(t, conf, roundTrip(func(r *http.Request) (*http.Response, error) {
 			calls++
 			return &http.Response{StatusCode: evil.status, Header: evil.header, Body: http.NoBody, Request: r}, nil
 		}))
-		task, err := tasks.NewHTTPRequest(tasks.HTTPRequest{Method: "GET", URL: "http://evil.example/"}, asynq.MaxRetry(0))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := scheduler.NewClient(w.options.Redis).Enqueue(task); err != nil {
-			t.Fatal(err)
-		}
+		enqueueCall(t, w.options.Redis, "http://evil.example/")
 		longest := time.Duration(0)
 		limiter := throttle.New(w.options.Redis, throttle.Options{})
 		for range 2 * time.Hour / (10 * time.Second) {
@@ -160,14 +142,11 @@ func (s slowBody) Close() error             { return nil }
 func TestAnswer_RetryAfter_CountsFromHeader(t *testing.T) {
 	for _, status := range []int{http.StatusTooManyRequests, http.StatusServiceUnavailable} {
 		synctest.Test(t, func(t *testing.T) {
-			conf, err := config.Parse("upstream", []byte(`
+			conf := parse(t, `
 limits:
   host: {kind: sliding_log, rate: 100/s}
 tasks:
-  http:request: {limits: [{limit: host, key: host(payload.url)}]}`))
-			if err != nil {
-				t.Fatal(err)
-			}
+  http:request: {limits: [{limit: host, key: host(payload.url)}]}`)
 			began, again := time.Now(), time.Duration(0)
 			w, _ := upstreamWorker(t, conf, roundTrip(func(r *http.Request) (*http.Response, error) {
 				resp := &http.Response{StatusCode: status, Header: http.Header{"Retry-After": {"60"}}, Body: slowBody(20 * time.Second), Request: r}
@@ -176,13 +155,7 @@ tasks:
 				}
 				return resp, nil
 			}))
-			task, err := tasks.NewHTTPRequest(tasks.HTTPRequest{Method: "GET", URL: "http://slow.example/"}, asynq.MaxRetry(0))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if _, err := scheduler.NewClient(w.options.Redis).Enqueue(task); err != nil {
-				t.Fatal(err)
-			}
+			enqueueCall(t, w.options.Redis, "http://slow.example/")
 			time.Sleep(5 * time.Minute)
 			if again < time.Minute || again > 62*time.Second {
 				t.Errorf("%d: called again after %s, want a minute", status, again)
@@ -208,17 +181,14 @@ func TestJobs_WithoutCall_TakeNoPermits(t *testing.T) {
 		asynq.NewTask(tasks.PrefixExec+"say", []byte(`[]`)),
 	}
 	synctest.Test(t, func(t *testing.T) {
-		conf, err := config.Parse("headgate.yaml", []byte(`
+		conf := parse(t, `
 limits:
   daily: {kind: fixed_window, rate: 2000/day}
 tasks:
   http:request: {limits: [{limit: daily}]}
   exec:say: {limits: [{limit: daily}]}
 commands: {say: {run: [echo]}}
-`))
-		if err != nil {
-			t.Fatal(err)
-		}
+`)
 		w, _ := upstreamWorker(t, conf, nil)
 		limiter := throttle.New(w.options.Redis, throttle.Options{})
 		for i := range 20 {
@@ -266,16 +236,13 @@ func TestJobs_WithoutConnection_GiveBackQuotas(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				conf, err := config.Parse("headgate.yaml", []byte(`
+				conf := parse(t, `
 limits:
   daily: {kind: fixed_window, rate: 2000/day}
   host:  {kind: funnel, rate: 1/s}
 tasks:
   http:request: {max_retry: 0, limits: [{limit: daily}, {limit: host, key: host(payload.url)}]}
-`))
-				if err != nil {
-					t.Fatal(err)
-				}
+`)
 				var attempts []time.Time
 				w, _ := upstreamWorker(t, conf, roundTrip(func(r *http.Request) (*http.Response, error) {
 					attempts = append(attempts, time.Now())
@@ -287,13 +254,7 @@ tasks:
 					return nil, tt.err
 				}))
 				for range 10 {
-					task, err := tasks.NewHTTPRequest(tasks.HTTPRequest{URL: "http://api.example/"}, asynq.MaxRetry(0))
-					if err != nil {
-						t.Fatal(err)
-					}
-					if _, err := scheduler.NewClient(w.options.Redis).Enqueue(task); err != nil {
-						t.Fatal(err)
-					}
+					enqueueCall(t, w.options.Redis, "http://api.example/")
 				}
 				time.Sleep(30 * time.Second)
 				synctest.Wait()

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/cmd/internal/config"
 	"github.com/headgate/headgate/internal/testutil/redistest"
@@ -41,6 +42,27 @@ func TestLogJob_Stopping_PutBack(t *testing.T) {
 		if !strings.Contains(said.String(), want) {
 			t.Errorf("stopping %t: %s, want %s", stopping, said.String(), want)
 		}
+	}
+}
+
+func parse(t *testing.T, text string) *config.Config {
+	t.Helper()
+	c, err := config.Parse("headgate.yaml", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// enqueueCall enqueues a call that is not retried.
+func enqueueCall(t *testing.T, rdb redis.UniversalClient, url string) {
+	t.Helper()
+	task, err := tasks.NewHTTPRequest(tasks.HTTPRequest{Method: "GET", URL: url}, asynq.MaxRetry(0))
+	if err == nil {
+		_, err = scheduler.NewClient(rdb).Enqueue(task)
+	}
+	if err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -107,15 +129,12 @@ func TestCheck_WarnsOfImpoliteCrawls(t *testing.T) {
 		`crawl:fetch: {limits: [{limit: host, key: payload.crawl}, {limit: log}]}`:     false,
 		`crawl:fetch: {}`: false,
 	} {
-		c, err := config.Parse("crawls", []byte(`
+		c := parse(t, `
 limits:
   host: {kind: funnel, rate: 1/s}
   log: {kind: sliding_log, rate: 1/s}
 tasks:
-  `+crawls))
-		if err != nil {
-			t.Fatal(err)
-		}
+  `+crawls)
 		warnings, err := Check(t.Context(), c)
 		if err != nil || polite != (len(warnings) == 0) || !polite && !strings.Contains(warnings[0], "key: host(payload.url)") {
 			t.Errorf("%s: %q, %v", crawls, warnings, err)

@@ -2,6 +2,5 @@ package embedded
 
 import "syscall"
 
-// A Ctrl-C at the terminal must not end redis-server, because a stopping worker still puts jobs back.
-// If this process is killed, Linux sends redis-server a SIGTERM.
+// A Ctrl-C does not end redis-server, because a stopping worker still puts jobs back. The worker's death does.
 func init() { childAttributes = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM} }

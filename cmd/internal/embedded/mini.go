@@ -71,9 +71,16 @@ func (s *Store) runMini(ctx context.Context) error {
 
 // save replaces the file. If a crash interrupts it, the file is still the complete old one.
 func save(rdb *redis.Client, path string) error {
-	text, err := rdb.Eval(context.Background(), dump, nil).Text()
+	commands, err := rdb.Eval(context.Background(), dump, nil).Slice()
+	var text bytes.Buffer
+	for _, command := range commands {
+		fmt.Fprintf(&text, "*%d\r\n", len(command.([]any)))
+		for _, word := range command.([]any) {
+			fmt.Fprintf(&text, "$%d\r\n%s\r\n", len(word.(string)), word)
+		}
+	}
 	if err == nil {
-		err = os.WriteFile(path+".new", []byte(text), 0o600)
+		err = os.WriteFile(path+".new", text.Bytes(), 0o600)
 	}
 	if err == nil {
 		err = os.Rename(path+".new", path)
@@ -81,14 +88,13 @@ func save(rdb *redis.Client, path string) error {
 	return err
 }
 
-// dump is a script that returns the commands that write all data again, in Redis's protocol. No other
-// command runs during a script, so the data is that of one moment.
+// dump is a script that returns the commands that write all data again. No other command runs during
+// a script, so the data is that of one moment.
 const dump = `
 local all = {}
 local function add(command, words)
 	for _, word in ipairs(words) do command[#command+1] = word end
-	for i, word in ipairs(command) do command[i] = '$' .. #word .. '\r\n' .. word .. '\r\n' end
-	all[#all+1] = '*' .. #command .. '\r\n' .. table.concat(command)
+	all[#all+1] = command
 end
 local types = {
 	string = {'SET', 'MGET'}, list = {'RPUSH', 'LRANGE', 0, -1}, set = {'SADD', 'SMEMBERS'}, hash = {'HSET', 'HGETALL'},
@@ -103,15 +109,13 @@ for _, key in ipairs(redis.call('KEYS', '*')) do
 	local at = redis.call('PEXPIRETIME', key)
 	if at ~= -1 then add({'PEXPIREAT', key}, {string.format('%d', at)}) end
 end
-return table.concat(all)`
+return all`
 
 // load executes the commands of a file that save wrote. Without the file there is no data to load.
 func load(rdb *redis.Client, path string) error {
 	ctx := context.Background()
-	if err := rdb.Ping(ctx).Err(); err != nil { // the ping also starts miniredis, which listens at no port
-		return err
-	}
 	text, err := os.ReadFile(path)
+	err = errors.Join(rdb.Ping(ctx).Err(), err) // the ping also starts miniredis, which listens at no port
 	for in := bufio.NewReader(bytes.NewReader(text)); err == nil; {
 		var command any
 		if command, err = miniserver.ParseReply(in); err == nil {

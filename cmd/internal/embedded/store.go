@@ -91,8 +91,7 @@ func (s *Store) Close() error {
 	return s.err
 }
 
-// keep runs the server whenever no other process does, until ctx ends. It returns the error of the
-// server that ran when ctx ended.
+// keep runs the server whenever no other process does, until ctx ends. It returns the last run's error.
 func (s *Store) keep(ctx context.Context) (err error) {
 	for ctx.Err() == nil {
 		pause := 100 * time.Millisecond
@@ -112,8 +111,7 @@ func (s *Store) keep(ctx context.Context) (err error) {
 	return err
 }
 
-// serve runs the server until it ends, or returns nil if another process runs it. If the folder is
-// removed, other processes do not find the server, so serve ends it.
+// serve runs the server until it ends or the folder is removed. If another process runs it, serve returns nil.
 func (s *Store) serve(ctx context.Context) error {
 	// Chmod fails if another user has made the folder as a trap, because only the owner can change a mode.
 	if err := errors.Join(os.MkdirAll(s.dir, 0o700), os.Chmod(s.dir, 0o700)); err != nil {
@@ -177,10 +175,9 @@ func (s *Store) runChild(ctx context.Context, path string, lock *os.File) error 
 	_ = os.Remove(log) // the log of the previous server
 	cmd := exec.CommandContext(ctx, path, "--port", "0", "--logfile", "redis.log", "--unixsocket", "redis.sock", "--unixsocketperm", "700",
 		"--save", "", "--appendonly", "yes", "--auto-aof-rewrite-min-size", "4mb", "--maxmemory-policy", "noeviction")
-	cmd.Dir, cmd.SysProcAttr = s.dir, childAttributes
+	cmd.Dir, cmd.SysProcAttr, cmd.WaitDelay = s.dir, childAttributes, answerTimeout
 	cmd.ExtraFiles = []*os.File{lock} // the child holds the lock, too, because it may outlive this process
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
-	cmd.WaitDelay = answerTimeout
 	runtime.LockOSThread() // because Linux sends Pdeathsig when the thread that started the child ends
 	if err := cmd.Run(); ctx.Err() == nil {
 		return fmt.Errorf("redis-server has ended: see %s: %w", log, cmp.Or(err, errors.New("exit status 0")))

@@ -100,8 +100,8 @@ func presentable(err error) error {
 	return &hiddenError{strings.ToValidUTF8(text, "\uFFFD"), err}
 }
 
-// hiddenError shows text instead of the text of err. text has no secrets. It also leaves out joined
-// errors such as scheduler.RetryAfter, which only tell the server what to do with the job.
+// hiddenError shows text instead of the text of err. text has no secrets, and leaves out errors such
+// as scheduler.RetryAfter, which only tell the server what to do with the job.
 type hiddenError struct {
 	text string
 	err  error
@@ -109,27 +109,22 @@ type hiddenError struct {
 
 func (e *hiddenError) Error() string { return e.text }
 
-// Unwrap returns the original error. The text of the original error may have secrets: do not log
-// it.
+// Unwrap returns the original error, whose text may have secrets: do not log it.
 func (e *hiddenError) Unwrap() error { return e.err }
 
-// ErrNotCalled is wrapped by the error of an attempt that made no call: for example because of a
-// malformed payload, a missing secret or a refused connection. The upstream cannot have counted
-// such an attempt. Once a connection was made, the request counts as sent.
+// ErrNotCalled is wrapped by the error of an attempt that made no call, for example because of a
+// malformed payload, a missing secret or a refused connection. Once a connection was made, the
+// request counts as sent.
 var ErrNotCalled = errors.New("no call was made")
 
-// notCalled wraps an error. errors.Is(err, ErrNotCalled) is true for it.
-type notCalled struct{ error }
-
-// Unwrap returns the wrapped error.
-func (e notCalled) Unwrap() error { return e.error }
-
-// Is reports whether the target is ErrNotCalled.
-func (notCalled) Is(target error) bool { return target == ErrNotCalled }
+// notCalled returns an error with the text of err that wraps err and ErrNotCalled.
+func notCalled(err error) error {
+	return &hiddenError{err.Error(), errors.Join(err, ErrNotCalled)}
+}
 
 // malformed is the error of a payload that the handler cannot read. asynq archives the job.
 func malformed(err error) error {
-	return notCalled{fmt.Errorf("malformed payload: %w: %w", err, asynq.SkipRetry)}
+	return notCalled(fmt.Errorf("malformed payload: %w: %w", err, asynq.SkipRetry))
 }
 
 // StatusError is the error of an HTTP call with an unexpected status. It is wrapped with
@@ -153,22 +148,15 @@ type StatusError struct {
 
 // newStatusError returns a StatusError for a response that has just arrived, even if its status is
 // expected. A 4xx is permanent, except 408, 425, 429, a 4xx with a Retry-After, and a 403 with an
-// exhausted quota. GitHub sends such a 403 instead of a 429.
+// exhausted quota, which GitHub sends instead of a 429.
 func newStatusError(resp *http.Response, url string) *StatusError {
 	now := time.Now()
 	e := &StatusError{Status: resp.StatusCode, URL: url}
 	e.Until, e.RetryAfter = ReadUpstream(e.Status, resp.Header, now)
-	e.permanent = e.RetryAfter == 0
+	e.permanent = e.Status/100 == 4 && e.RetryAfter == 0 && (e.Status != http.StatusForbidden || e.Until.IsZero()) &&
+		!slices.Contains([]int{http.StatusRequestTimeout, http.StatusTooEarly, http.StatusTooManyRequests}, e.Status)
 	if !e.Until.IsZero() {
 		e.RetryAfter = e.Until.Sub(now)
-	}
-	switch e.Status {
-	case http.StatusRequestTimeout, http.StatusTooEarly, http.StatusTooManyRequests:
-		e.permanent = false
-	case http.StatusForbidden:
-		e.permanent = e.RetryAfter == 0
-	default:
-		e.permanent = e.permanent && e.Status/100 == 4
 	}
 	return e
 }
@@ -195,8 +183,8 @@ func statusText(status int) string {
 }
 
 // unexpected returns nil if expect contains the status, or if expect is empty and the status is a
-// 2xx. For any other status it returns an error. If the status is permanent or the handler does not
-// follow a redirect, the error archives the job.
+// 2xx. The error for any other status archives the job if the status is permanent, or if the handler
+// does not follow a redirect.
 func (e *StatusError) unexpected(expect []int) error {
 	if slices.Contains(expect, e.Status) || len(expect) == 0 && e.Status/100 == 2 {
 		return nil

@@ -93,7 +93,7 @@ func (h *ExecHandler) ProcessTask(ctx context.Context, task *asynq.Task) error {
 		err = errors.New("no arguments: want at least the program")
 	}
 	if err != nil {
-		return presentable(notCalled{fmt.Errorf("command %s: %w: %w", name, err, asynq.SkipRetry)})
+		return presentable(notCalled(fmt.Errorf("command %s: %w: %w", name, err, asynq.SkipRetry)))
 	}
 	out, err := h.run(ctx, name, command, args)
 	if err != nil {
@@ -116,7 +116,7 @@ func (h *ExecHandler) command(task *asynq.Task) (string, Command, error) {
 	name := strings.TrimPrefix(task.Type(), PrefixExec)
 	command, ok := h.Commands[name]
 	if !ok {
-		return "", Command{}, notCalled{fmt.Errorf("command %q: this worker has none of that name: %w", name, asynq.SkipRetry)}
+		return "", Command{}, notCalled(fmt.Errorf("command %q: this worker has none of that name: %w", name, asynq.SkipRetry))
 	}
 	return name, command, nil
 }
@@ -136,7 +136,7 @@ func (h *ExecHandler) run(ctx context.Context, name string, c Command, args []st
 	defer h.running.RUnlock()
 	env, hidden, err := environment(c.Env)
 	if err != nil {
-		return nil, notCalled{fmt.Errorf("command %s: %w", name, err)}
+		return nil, notCalled(fmt.Errorf("command %s: %w", name, err))
 	}
 	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
 	cmd.Dir, cmd.Env = c.Dir, env
@@ -149,9 +149,9 @@ func (h *ExecHandler) run(ctx context.Context, name string, c Command, args []st
 	cmd.WaitDelay = time.Second // processes outside of the group may keep the output open
 	if err := cmd.Start(); err != nil {
 		if cause := context.Cause(ctx); cause != nil { // the context ended before the start
-			return nil, notCalled{&CommandError{Command: name, Code: -1, Reason: cause.Error()}}
+			return nil, notCalled(&CommandError{Command: name, Code: -1, Reason: cause.Error()})
 		}
-		return nil, notCalled{fmt.Errorf("command %s: %w", name, startError(err))}
+		return nil, notCalled(fmt.Errorf("command %s: %w", name, startError(err)))
 	}
 	err = cmd.Wait()
 	_ = killGroup(cmd) // kills processes that the command left running

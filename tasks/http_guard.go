@@ -94,5 +94,5 @@ func (h *HTTPHandler) checkAddress(text string) error {
 	if err != nil || h.allows(a) {
 		return nil
 	}
-	return notCalled{fmt.Errorf("%s: %w: %w", text, &AddressError{Address: a}, asynq.SkipRetry)}
+	return notCalled(fmt.Errorf("%s: %w: %w", text, &AddressError{Address: a}, asynq.SkipRetry))
 }

@@ -142,11 +142,11 @@ func withTimeout(ctx context.Context, timeout time.Duration) (context.Context, c
 func (h *HTTPHandler) exchange(ctx context.Context, call HTTPRequest) (*openResponse, error) {
 	withSecrets, hidden, err := h.resolveSecrets(call)
 	if err != nil {
-		return nil, notCalled{err}
+		return nil, notCalled(err)
 	}
 	req, err := withSecrets.request(ctx)
 	if err != nil {
-		return nil, notCalled{fmt.Errorf("%w: %w", hidden.hideIn(err), asynq.SkipRetry)}
+		return nil, notCalled(fmt.Errorf("%w: %w", hidden.hideIn(err), asynq.SkipRetry))
 	}
 	start := time.Now()
 	// If a custom Transport never calls GetConn, connects stays false, and the request counts as
@@ -158,7 +158,7 @@ func (h *HTTPHandler) exchange(ctx context.Context, call HTTPRequest) (*openResp
 	}))
 	resp, err := h.transport().RoundTrip(req)
 	if private, ok := errors.AsType[*AddressError](err); ok {
-		return nil, notCalled{fmt.Errorf("%s: %w: %w", call.URL, private, asynq.SkipRetry)}
+		return nil, notCalled(fmt.Errorf("%s: %w: %w", call.URL, private, asynq.SkipRetry))
 	}
 	if err != nil {
 		if cause := context.Cause(ctx); cause != nil {
@@ -166,7 +166,7 @@ func (h *HTTPHandler) exchange(ctx context.Context, call HTTPRequest) (*openResp
 		}
 		err = &NetworkError{URL: call.URL, Err: hidden.hideIn(err)}
 		if connects && !connected {
-			err = notCalled{err}
+			err = notCalled(err)
 		}
 		return nil, err
 	}

@@ -2,7 +2,6 @@ package tasks
 
 import (
 	"cmp"
-	"fmt"
 	"maps"
 	"math"
 	"net/http"
@@ -11,16 +10,13 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/dunglas/httpsfv"
 )
 
-// longestWait is the longest wait that ReadUpstream returns. A longer wait in a header counts as
-// longestWait, which fits into a Duration and into a limiter's numbers.
+// longestWait is the longest wait that ReadUpstream returns, instead of any longer one.
 const longestWait = 365 * 24 * time.Hour
 
 // ReadUpstream reads the rate limits in the header of a response that arrived at now: Retry-After,
-// the IETF's RateLimit, and the X-RateLimit-… of many APIs. It ignores malformed fields, and
+// the IETF's RateLimit, and the X-RateLimit-… of many APIs. It ignores malformed values, and
 // compares times with the Date header, not with the local clock. docs/limits.md lists all forms.
 //
 // until is the time from which the upstream accepts calls again, at most a year from now. The zero
@@ -29,13 +25,16 @@ const longestWait = 365 * 24 * time.Hour
 // quotas. With 429 and 503, a quota with a reset but no remaining number counts as exhausted.
 // retryAfter is the wait of Retry-After with any status, or 0.
 func ReadUpstream(status int, h http.Header, now time.Time) (until time.Time, retryAfter time.Duration) {
-	r := upstreamReader{header: h, now: now, quotas: map[string]*quota{}}
+	r := upstreamReader{now: now, date: now, quotas: map[string]*quota{}}
+	if date, err := http.ParseTime(h.Get("Date")); err == nil {
+		r.date = date
+	}
 	limited := status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable
-	if retryAfter = r.retryAfter(); retryAfter > 0 && (limited || status == http.StatusForbidden) {
+	if retryAfter = r.retryAfter(h); retryAfter > 0 && (limited || status == http.StatusForbidden) {
 		return now.Add(retryAfter), retryAfter
 	}
-	r.readStructured()
-	r.readNamed()
+	r.readStructured(strings.Join(h.Values("RateLimit"), ","))
+	r.readNamed(h)
 	for _, q := range r.quotas {
 		reset := cmp.Or(q.resetAfter, q.reset)
 		if exhausted := q.remaining == 0 || limited && q.remaining < 0; exhausted && reset.After(now) && reset.After(until) {
@@ -54,42 +53,24 @@ type quota struct {
 
 // upstreamReader collects the parts of quotas, which can be in several fields.
 type upstreamReader struct {
-	header http.Header
 	now    time.Time
+	date   time.Time         // the upstream's time of the response
 	quotas map[string]*quota // by the upstream's name in lower case, which can be empty
 }
 
 // readStructured reads the field of draft-ietf-httpapi-ratelimit-headers: a list of named items
 // such as `"burst";r=50;t=30`, or "limit=100, remaining=50, reset=5", which the draft had up to its
 // seventh version.
-func (r *upstreamReader) readStructured() {
-	fields := r.header.Values("RateLimit")
-	number := func(name, part string, value any) {
-		if n, ok := value.(int64); ok {
-			r.set(name, part, strconv.FormatInt(n, 10))
+func (r *upstreamReader) readStructured(field string) {
+	for item := range strings.SplitSeq(field, ",") {
+		name, parameters, _ := strings.Cut(strings.TrimSpace(item), ";")
+		if part, value, ok := strings.Cut(name, "="); ok {
+			r.set("", part, value)
+			continue
 		}
-	}
-	items, err := httpsfv.UnmarshalList(fields)
-	for _, member := range items {
-		if item, ok := member.(httpsfv.Item); ok {
-			for parameter, part := range map[string]string{"r": "remaining", "t": "reset"} {
-				value, _ := item.Params.Get(parameter)
-				number(fmt.Sprint(item.Value), part, value)
-			}
-		}
-	}
-	if err == nil {
-		return
-	}
-	dict, err := httpsfv.UnmarshalDictionary(fields)
-	if err != nil {
-		return
-	}
-	for _, key := range dict.Names() {
-		if member, _ := dict.Get(key); member != nil {
-			if item, ok := member.(httpsfv.Item); ok {
-				number("", key, item.Value)
-			}
+		for parameter := range strings.SplitSeq(parameters, ";") {
+			key, value, _ := strings.Cut(strings.TrimSpace(parameter), "=")
+			r.set(name, map[string]string{"r": "remaining", "t": "reset"}[key], value)
 		}
 	}
 }
@@ -101,12 +82,12 @@ var namedField = regexp.MustCompile(`(?i)^(?:x-|anthropic-)?rate-?limit-(?:(.+)-
 
 // readNamed reads the fields with one number each. A field without X- overrides the same field with
 // X-. Both override the structured field.
-func (r *upstreamReader) readNamed() {
-	fields := slices.Sorted(maps.Keys(r.header))
+func (r *upstreamReader) readNamed(h http.Header) {
+	fields := slices.Sorted(maps.Keys(h))
 	slices.Reverse(fields) // fields without X- are read last
 	for _, field := range fields {
 		if m := namedField.FindStringSubmatch(field); m != nil {
-			r.set(m[1]+m[3], strings.ToLower(m[2]), r.header[field]...)
+			r.set(m[1]+m[3], strings.ToLower(m[2]), h[field]...)
 		}
 	}
 }
@@ -135,8 +116,8 @@ var retryAfterField = regexp.MustCompile(`(?i)^(?:x-)?(?:rate-?limit-)?retry-aft
 
 // retryAfter returns the longest wait of the Retry-After fields, rounded up to the field's unit,
 // seconds or milliseconds. Without such a field it returns 0.
-func (r *upstreamReader) retryAfter() (longest time.Duration) {
-	for name, values := range r.header {
+func (r *upstreamReader) retryAfter(h http.Header) (longest time.Duration) {
+	for name, values := range h {
 		if m := retryAfterField.FindStringSubmatch(name); m != nil {
 			unit := time.Second
 			if m[1] != "" {
@@ -176,27 +157,24 @@ var dateForms = []string{
 	time.RFC3339, "2006-01-02T15:04:05Z0700", "2006-01-02T15:04:05", "2006-01-02 15:04:05Z07:00", "2006-01-02 15:04:05",
 }
 
-// parse returns the wait until the time that a text names. The wait is negative if the time is in
-// the past. The text is a plain number, a duration such as "6m0s", or a date. A plain number is a
-// wait in units, or a Unix time in seconds or milliseconds if it is as large as one. ok is false
-// for any other text.
+// parse returns the wait until the time that a text names, which is negative for a time in the
+// past. The text is a plain number, a duration such as "6m0s", or a date. A plain number is a wait
+// in units, or a Unix time in seconds or milliseconds if it is as large as one. ok is false for any
+// other text.
 func (r *upstreamReader) parse(text string, unit time.Duration) (wait time.Duration, ok bool) {
-	date, err := http.ParseTime(r.header.Get("Date"))
-	if err != nil {
-		date = r.now
-	}
-	const epoch = 1e9 // a number of seconds from here on is a Unix time: as a wait it would be 32 years
 	if plainNumber.MatchString(text) {
+		const epoch = 1e9                    // a number of seconds from here on is a Unix time: as a wait it would be 32 years
 		n, _ := strconv.ParseFloat(text, 64) // too many digits give infinity, which means a very long wait
+		date := float64(r.date.UnixMicro()) / 1e6
 		switch {
 		case n >= 1000*epoch && n < 1e15: // up to the year 33658
-			return time.UnixMicro(int64(math.Round(n * 1e3))).Sub(date), true
+			n = n/1000 - date
 		case n >= epoch && n < 1000*epoch && unit == time.Second:
-			return time.UnixMicro(int64(math.Round(n * 1e6))).Sub(date), true
+			n -= date
+		default:
+			n *= unit.Seconds()
 		}
-		// A float64 cannot hold most fractions exactly.
-		micros := math.Round(min(n*unit.Seconds(), longestWait.Seconds()) * 1e6)
-		return time.Duration(micros) * time.Microsecond, true
+		return time.Duration(math.Round(min(n, longestWait.Seconds())*1e6)) * time.Microsecond, true
 	}
 	if wait, err := time.ParseDuration(text); err == nil && wait >= 0 {
 		return wait, true
@@ -205,5 +183,5 @@ func (r *upstreamReader) parse(text string, unit time.Duration) (wait time.Durat
 	for i := 0; err != nil && i < len(dateForms); i++ {
 		at, err = time.Parse(dateForms[i], text)
 	}
-	return at.Sub(date), err == nil
+	return at.Sub(r.date), err == nil
 }

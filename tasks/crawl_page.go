@@ -31,7 +31,8 @@ func (j *crawlJob) fetch(ctx context.Context, file *robots.File) error {
 	if err != nil {
 		return err
 	}
-	defer resp.drop()
+	defer resp.Body.Close()
+	defer resp.drain(0)
 	j.result.Status = resp.StatusCode
 	unexpected := resp.status.unexpected(nil)
 	switch {

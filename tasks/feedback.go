@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net/http"
 	"net/url"
@@ -87,8 +86,7 @@ func CheckResponse(ctx context.Context, resp *http.Response) error {
 	return status.unexpected(nil)
 }
 
-// report blocks the keys of the job's rule until the time that the response names. If the time does
-// not count, report does nothing: see Feedback.
+// report blocks the keys of the job's rule until the time that the response names, if it counts.
 func (e *StatusError) report(ctx context.Context) {
 	if until := e.countedUntil(ctx); !until.IsZero() {
 		scheduler.ReportRateLimit(ctx, until)
@@ -100,13 +98,12 @@ func (e *StatusError) report(ctx context.Context) {
 func (e *StatusError) countedUntil(ctx context.Context) time.Time {
 	rule, _ := scheduler.GetRule(ctx)
 	u, err := url.Parse(e.URL)
-	counts := err == nil && (rule.BlockOnRateLimit != nil || len(rule.Needs) == 0)
-	if err == nil && !counts {
-		keyed := slices.DeleteFunc(slices.Clone(rule.Needs), func(n throttle.Need) bool { return n.Key == "" })
-		other := func(n throttle.Need) bool { return n.Key != u.Hostname() && n.Key != u.Host }
-		counts = len(keyed) > 0 && !slices.ContainsFunc(keyed, other)
+	if err != nil {
+		return time.Time{}
 	}
-	if !counts {
+	keyed := slices.DeleteFunc(slices.Clone(rule.Needs), func(n throttle.Need) bool { return n.Key == "" })
+	other := func(n throttle.Need) bool { return n.Key != u.Hostname() && n.Key != u.Host }
+	if rule.BlockOnRateLimit == nil && len(rule.Needs) > 0 && (len(keyed) == 0 || slices.ContainsFunc(keyed, other)) {
 		return time.Time{}
 	}
 	return e.Until
@@ -120,13 +117,15 @@ func (f *Feedback) reportError(ctx context.Context, err error) error {
 	}
 	until := status.countedUntil(ctx)
 	mayNameTime := status.Status == http.StatusServiceUnavailable || status.Status == http.StatusForbidden
-	switch {
-	case status.Status == http.StatusTooManyRequests || mayNameTime && !until.IsZero():
-		return &hiddenError{err.Error(), errors.Join(err, scheduler.RateLimited(until))}
-	case status.Status == http.StatusServiceUnavailable:
+	limited := status.Status == http.StatusTooManyRequests || mayNameTime && !until.IsZero()
+	if !limited && status.Status == http.StatusServiceUnavailable {
 		scheduler.ReportOverload(ctx)
 	}
-	if wait := time.Until(status.Until); mayNameTime && !status.Until.IsZero() {
+	switch {
+	case limited:
+		return &hiddenError{err.Error(), errors.Join(err, scheduler.RateLimited(until))}
+	case mayNameTime && !status.Until.IsZero():
+		wait := time.Until(status.Until)
 		f.log().Info("the time in an answer does not count: no limit of the job has the host as its key (see retry_after_scope)", "url", status.URL, "wait", wait.Round(time.Second))
 		return &hiddenError{err.Error(), errors.Join(err, scheduler.RetryAfter(min(max(0, wait), throttle.Day)))}
 	}
@@ -157,11 +156,11 @@ func (f *Feedback) returnPermits(ctx context.Context, failed error) {
 // them.
 func (f *Feedback) settle(ctx context.Context, task *asynq.Task) {
 	costs, err := f.Costs(ctx, task, func() ([]byte, error) {
+		if f.Results == nil {
+			return nil, errors.New("Feedback.Costs reads the job's result: want an inspector in Feedback.Results")
+		}
 		id, _ := asynq.GetTaskID(ctx)
 		queue, _ := asynq.GetQueueName(ctx)
-		if f.Results == nil {
-			return nil, fmt.Errorf("result of job %s: want an inspector in Feedback.Results", id)
-		}
 		info, err := f.Results.GetTaskInfo(queue, id)
 		if err != nil {
 			return nil, err

@@ -33,33 +33,27 @@ func prefixes(texts ...string) (all []netip.Prefix) {
 
 // reserved lists networks that are not public by IANA's registries of special-purpose addresses. It
 // leaves out those that methods of netip.Addr recognize. Some clouds have their metadata service in
-// 100.64.0.0/10, and Azure at 168.63.129.16. 2001::/23 includes Teredo, whose addresses contain an
-// IPv4 address.
+// 100.64.0.0/10, and Azure at 168.63.129.16. Addresses of Teredo (in 2001::/23) and 6to4 (2002::/16)
+// contain an IPv4 address.
 var reserved = prefixes(
 	"0.0.0.0/8", "100.64.0.0/10", "168.63.129.16/32", "192.0.0.0/24", "192.0.2.0/24", "192.88.99.0/24", "198.18.0.0/15",
-	"198.51.100.0/24", "203.0.113.0/24", "240.0.0.0/4", "2001::/23", "2001:db8::/32", "3fff::/20",
+	"198.51.100.0/24", "203.0.113.0/24", "240.0.0.0/4", "2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20",
 )
 
 var (
-	unicast6  = netip.MustParsePrefix("2000::/3")
-	nat64     = netip.MustParsePrefix("64:ff9b::/96") // NAT64: the last four bytes are an IPv4 address
-	sixToFour = netip.MustParsePrefix("2002::/16")    // 6to4: the bytes 3 to 6 are an IPv4 address
+	unicast6 = netip.MustParsePrefix("2000::/3")
+	nat64    = netip.MustParsePrefix("64:ff9b::/96")
 )
 
-// isPublic reports whether the address is public. If an IPv6 address contains an IPv4 address
-// (NAT64, 6to4), isPublic checks the IPv4 address.
+// isPublic reports whether the address is public. The last four bytes of a NAT64 address are an IPv4
+// address, which isPublic checks instead.
 func isPublic(a netip.Addr) bool {
 	a = canonical.Address(a)
-	b := a.As16()
-	switch {
-	case nat64.Contains(a):
-		return isPublic(netip.AddrFrom4([4]byte(b[12:16])))
-	case sixToFour.Contains(a):
-		return isPublic(netip.AddrFrom4([4]byte(b[2:6])))
-	case a.Is6() && !unicast6.Contains(a):
-		return false
+	if nat64.Contains(a) {
+		b := a.As16()
+		a = netip.AddrFrom4([4]byte(b[12:]))
 	}
-	return a.IsGlobalUnicast() && !a.IsPrivate() && !anyContains(reserved, a)
+	return (a.Is4() || unicast6.Contains(a)) && a.IsGlobalUnicast() && !a.IsPrivate() && !anyContains(reserved, a)
 }
 
 func anyContains(networks []netip.Prefix, a netip.Addr) bool {
@@ -73,14 +67,16 @@ func (h *HTTPHandler) control(_, address string, _ syscall.RawConn) error {
 	if err != nil {
 		return fmt.Errorf("address %q: want an IP address and a port: %w", address, err)
 	}
-	if a := canonical.Address(to.Addr()); !h.allows(a) {
-		return &AddressError{Address: a}
-	}
-	return nil
+	return h.check(to.Addr())
 }
 
-func (h *HTTPHandler) allows(a netip.Addr) bool {
-	return isPublic(a) || anyContains(h.AllowPrivate, a)
+// check returns an *AddressError if the handler may not call the address.
+func (h *HTTPHandler) check(a netip.Addr) error {
+	a = canonical.Address(a)
+	if isPublic(a) || anyContains(h.AllowPrivate, a) {
+		return nil
+	}
+	return &AddressError{Address: a}
 }
 
 // checkAddress returns an error if a URL has an address that the handler may not call. It returns
@@ -91,8 +87,11 @@ func (h *HTTPHandler) checkAddress(text string) error {
 		return nil
 	}
 	a, err := netip.ParseAddr(canonical.HostOf(u.String()))
-	if err != nil || h.allows(a) {
+	if err != nil {
 		return nil
 	}
-	return notCalled(fmt.Errorf("%s: %w: %w", text, &AddressError{Address: a}, asynq.SkipRetry))
+	if err := h.check(a); err != nil {
+		return notCalled(fmt.Errorf("%s: %w: %w", text, err, asynq.SkipRetry))
+	}
+	return nil
 }

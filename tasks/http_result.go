@@ -22,8 +22,8 @@ import (
 	"github.com/headgate/headgate/internal/redact"
 )
 
-// maxDrain is the maximum number of bytes that drain reads from the rest of a body, so that the
-// connection can be reused. For a longer rest, a new connection is cheaper.
+// maxDrain is the maximum number of bytes that drain reads. For a longer rest of a body, a new
+// connection is cheaper.
 const maxDrain = 256 << 10
 
 // HTTPResult is the result of an http:request task, in JSON. asynq keeps it as long as the task:
@@ -92,9 +92,9 @@ func (resp *openResponse) readBody(result *HTTPResult) error {
 	return err
 }
 
-// drain reads up to maxDrain more bytes of the body, after n bytes that were read before. If drain
-// finds the end, it returns the length of the whole body. If it does not find the end, it returns
-// the Content-Length, or -1 without one.
+// drain reads the rest of the body, so that the connection can be reused. n bytes were read before.
+// It returns the length of the whole body. If the rest is longer than maxDrain, it returns the
+// Content-Length, or -1 without one.
 func (resp *openResponse) drain(n int64) int64 {
 	more, err := io.CopyN(io.Discard, resp.Body, maxDrain)
 	if errors.Is(err, io.EOF) {
@@ -103,21 +103,12 @@ func (resp *openResponse) drain(n int64) int64 {
 	return resp.ContentLength
 }
 
-// drop closes the response. Before, it reads up to maxDrain bytes of the rest of the body, so that
-// the connection can be reused.
-func (resp *openResponse) drop() {
-	_ = resp.drain(0)
-	_ = resp.Body.Close()
-}
-
 // setBody stores the body as text if it is UTF-8, or else as base64. From a truncated text it drops
 // an incomplete character at the end.
 func (r *HTTPResult) setBody(body []byte) {
 	text := body
-	for n := 1; r.Truncated && n < utf8.UTFMax && n <= len(body); n++ {
-		if whole := len(body) - n; !utf8.FullRune(body[whole:]) {
-			text = body[:whole]
-		}
+	for n := 1; r.Truncated && n < min(utf8.UTFMax, len(body)) && !utf8.Valid(text); n++ {
+		text = body[:len(body)-n]
 	}
 	if utf8.Valid(text) {
 		r.Body = string(text)
@@ -151,11 +142,8 @@ func (h *HTTPHandler) save(resp *openResponse, result *HTTPResult) (err error) {
 // saveFile streams a body into a file below a folder. It returns the path below the folder, the
 // SHA-256 in hexadecimal digits, and the length; after an error the length is -1. If the name is a
 // folder or ends in a slash, the file in that folder is named by its SHA-256, so that equal bodies
-// are saved once.
-//
-// saveFile writes a temporary file. When this file is complete and on disk, saveFile renames it,
-// which replaces a file of that name atomically. It uses an os.Root, so no path and no link leads
-// out of dir. If the process is killed, the temporary file .headgate-*.part stays in dir.
+// are saved once. Because of the os.Root, no path and no link leads out of dir. If the process is
+// killed, the temporary file .headgate-*.part stays in dir.
 func saveFile(dir, name string, body io.Reader) (saved, hash string, length int64, err error) {
 	fail := func(err error) (string, string, int64, error) {
 		return "", "", -1, fmt.Errorf("save %q: %w", name, err)
@@ -196,14 +184,12 @@ func saveFile(dir, name string, body io.Reader) (saved, hash string, length int6
 	return saved, hash, n, nil
 }
 
-// keepResult writes a result to its task as JSON. If Redis fails, keepResult tries again for a
-// minute, or until ctx ends, because a successful job without its result would make its call again.
-// It returns failed, which is the job's own error or nil. If the result cannot be written, the
-// returned error wraps failed and the error of Redis. For a task that no server runs, keepResult
-// does nothing.
+// keepResult writes a result to its task as JSON, and returns failed, which is the job's own error or
+// nil. If Redis fails, keepResult tries again for a minute, or until ctx ends, because a successful
+// job without its result would make its call again. Then the error wraps failed and that of Redis.
 func keepResult(ctx context.Context, task *asynq.Task, result any, failed error) error {
 	writer := task.ResultWriter()
-	if writer == nil {
+	if writer == nil { // no server runs the task
 		return failed
 	}
 	text, err := marshal(result)

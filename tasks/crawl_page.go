@@ -19,8 +19,7 @@ import (
 )
 
 // fetch fetches the page with one request, saves the body, enqueues the links, and then records the
-// page's state. If the worker dies before it records the state, the job repeats all steps. file is
-// the robots.txt of the page's origin.
+// page's state. If the worker dies before the end, the job repeats all steps.
 func (j *crawlJob) fetch(ctx context.Context, file *robots.File) error {
 	if err := j.pace(ctx, file); err != nil {
 		return err
@@ -63,10 +62,9 @@ func (j *crawlJob) fetch(ctx context.Context, file *robots.File) error {
 	return j.finish(ctx, file, frontier.Missing, nil, 0)
 }
 
-// target returns the page that a redirect leads to, with the depth of the redirected page. If the
-// redirected page is a sitemap that a sitemap index listed, the target is a sitemap. If robots.txt
-// listed the sitemap, the target can be any page. The error says why the job cannot follow the
-// redirect.
+// target returns the page that a redirect leads to, or why the job cannot follow the redirect. A
+// redirected sitemap leads to a sitemap if an index listed it. If robots.txt listed it, the target
+// can be any page.
 func (j *crawlJob) target(resp *openResponse) (CrawlFetch, error) {
 	next, err := links.Canonical(resp.Request.URL.String(), resp.Header.Get("Location"))
 	switch {
@@ -79,14 +77,11 @@ func (j *crawlJob) target(resp *openResponse) (CrawlFetch, error) {
 }
 
 // sitemaps returns the sitemaps that robots.txt names, if their hosts are among the crawl's hosts.
-// A crawl treats these sitemaps as links of every page of the origin. The entries of a sitemap have
-// the sitemap's Depth.
+// A crawl treats these sitemaps as links of every page of the origin.
 func (j *crawlJob) sitemaps(file *robots.File) (to []CrawlFetch) {
 	for _, text := range file.Sitemaps {
-		// The URLs should be absolute, but many are not.
-		url, err := links.Canonical(origin(j.page.URL)+"/", text)
-		known := func(c CrawlFetch) bool { return c.URL == url }
-		if err == nil && links.Within(url, j.hosts) && !slices.ContainsFunc(to, known) {
+		url, err := links.Canonical(origin(j.page.URL)+"/", text) // the URLs should be absolute, but many are not
+		if err == nil && links.Within(url, j.hosts) {
 			to = append(to, CrawlFetch{URL: url, Depth: j.childDepth(), Sitemap: true})
 		}
 	}
@@ -102,9 +97,8 @@ func (j *crawlJob) childDepth() int {
 	return j.page.Depth - 1
 }
 
-// read reads up to MaxPage bytes of the body and finds its links. If the handler has a SaveDir and
-// the page is not noindex, read also saves the body. unread is the number of links that are left
-// out because the page has too many.
+// read reads up to MaxPage bytes of the body, finds its links, and saves the body if there is a
+// SaveDir and the page is not noindex. unread is the number of links beyond the maximum for a page.
 func (j *crawlJob) read(ctx context.Context, resp *openResponse) (to []CrawlFetch, unread int, err error) {
 	size := cmp.Or(max(0, j.MaxPage), DefaultMaxPage)
 	body, err := io.ReadAll(io.LimitReader(resp, size+1)) // one byte more shows that the page is longer
@@ -141,14 +135,13 @@ func (j *crawlJob) read(ctx context.Context, resp *openResponse) (to []CrawlFetc
 	return to, unread, err
 }
 
-// sitemapStart matches the root element of a sitemap. Only a declaration, a style sheet and
-// comments can come before it.
+// sitemapStart matches the root element of a sitemap, which only a declaration, a style sheet and
+// comments can precede.
 var sitemapStart = regexp.MustCompile("<(?:urlset|sitemapindex)")
 
-// entries returns the URLs of a sitemap. It returns an error only if it finds no entry at all.
-// unread is 0 if no entry is left out, or else at least 1: the number of entries beyond the maximum
-// is unknown. Each sitemap index counts as one of a page's Hops, so that indexes of indexes come to
-// an end.
+// entries returns the URLs of a sitemap, or an error if there are none. Too many entries count as
+// one unread link, because their number is unknown. Each sitemap index counts as one of a page's
+// Hops, so that indexes of indexes come to an end.
 func (j *crawlJob) entries(body []byte) (to []CrawlFetch, unread int, err error) {
 	found, err := links.ReadSitemap(j.page.URL, bytes.NewReader(body))
 	switch {
@@ -179,8 +172,7 @@ func (j *crawlJob) entries(body []byte) (to []CrawlFetch, unread int, err error)
 const foundBatch = 500
 
 // finish enqueues the page's links, and then records the page's state. If a newer crawl of that
-// name has started, finish stops and returns nil. unread is the number of the page's links that are
-// not in to.
+// name has started, finish stops and returns nil.
 func (j *crawlJob) finish(ctx context.Context, file *robots.File, state frontier.State, to []CrawlFetch, unread int) error {
 	j.result.Outcome = state
 	for batch := range slices.Chunk(to, foundBatch) {
@@ -211,8 +203,7 @@ func (j *crawlJob) finish(ctx context.Context, file *robots.File, state frontier
 }
 
 // state returns the state of a URL that the page leads to: Waiting if the URL needs a job, or else
-// the reason for leaving it out. file is the robots.txt of the page's origin. For a URL of another
-// origin, the URL's own job checks robots.txt.
+// the reason for leaving it out.
 func (j *crawlJob) state(file *robots.File, to CrawlFetch) frontier.State {
 	matches := func(pattern *regexp.Regexp) bool { return pattern.MatchString(to.URL) }
 	included := len(j.Include) == 0 || slices.ContainsFunc(j.Include, matches)
@@ -223,7 +214,7 @@ func (j *crawlJob) state(file *robots.File, to CrawlFetch) frontier.State {
 		return frontier.Excluded
 	case to.Depth < 0:
 		return frontier.TooDeep
-	case origin(to.URL) == origin(j.page.URL) && !file.Allowed(to.URL):
+	case origin(to.URL) == origin(j.page.URL) && !file.Allowed(to.URL): // other origins have other files
 		return frontier.Disallowed
 	}
 	return frontier.Waiting

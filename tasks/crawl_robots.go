@@ -29,9 +29,9 @@ const (
 )
 
 // robotsFile returns the robots.txt of the page's origin. If Redis does not have the file, the job
-// uses its permit to request the file. If the requested file allows the page, the error puts the
-// job back, so that the job gets another permit for the page. During the request, each other job of
-// the origin that runs is put back for at most a second, and loses the permit of that run.
+// uses its permit to request the file. If that file allows the page, the error puts the job back, so
+// that the job gets another permit for the page. During the request, other jobs of the origin are
+// put back for at most a second, and lose their permits.
 func (j *crawlJob) robotsFile(ctx context.Context) (*robots.File, error) {
 	of := origin(j.page.URL)
 	known, err := j.frontier.Robots(ctx, of)
@@ -47,55 +47,59 @@ func (j *crawlJob) robotsFile(ctx context.Context) (*robots.File, error) {
 	case wait > 0:
 		return nil, putBack(min(wait, maxPutBack), "another job requests robots.txt of "+of)
 	}
-	if known, err = j.fetchRobots(ctx, of, known); err == nil && known.Known {
+	if known, err = j.fetchRobots(ctx, of, known); err != nil {
+		return nil, err
+	}
+	if known.Known {
 		file := robots.Parse(known.Text, j.agent())
 		if !file.Allowed(j.page.URL) {
 			return file, nil
 		}
-		err = j.pace(ctx, file) // the request for robots.txt starts the Crawl-delay
+		if err := j.pace(ctx, file); err != nil { // the request for robots.txt starts the Crawl-delay
+			return nil, err
+		}
 	}
-	return nil, cmp.Or(err, putBack(0, "the permit was for robots.txt of "+of))
+	return nil, putBack(0, "the permit was for robots.txt of "+of)
 }
 
 // fetchRobots makes one request for an origin's robots.txt, and stores the result in Redis. After a
 // redirect, the next run of a job requests the URL of the redirect. A 4xx other than 429 means that
-// there is no file (RFC 9309, 2.3.1). An invalid redirect and one redirect too many mean the same.
-// A 5xx, a 429 and an incomplete response are failures.
+// there is no file (RFC 9309, 2.3.1), as do an invalid redirect and one redirect too many. A 5xx, a
+// 429 and an incomplete response are failures.
 func (j *crawlJob) fetchRobots(ctx context.Context, of string, known frontier.Robots) (frontier.Robots, error) {
 	limited, cancel := withTimeout(ctx, DefaultTimeout)
 	defer cancel()
 	resp, err := j.get(limited, cmp.Or(known.Next, of+"/robots.txt"))
 	if err != nil {
-		return j.failRobots(ctx, of, known, err)
+		return known, j.failRobots(ctx, of, known, err)
 	}
 	defer resp.Body.Close()
 	fetched := frontier.Robots{Known: true}
 	switch status := resp.StatusCode; {
 	case status >= http.StatusInternalServerError || status == http.StatusTooManyRequests:
 		resp.status.report(ctx)
-		return j.failRobots(ctx, of, known, resp.status)
+		return known, j.failRobots(ctx, of, known, resp.status)
 	case redirects(status):
 		next, err := links.Canonical(resp.Request.URL.String(), resp.Header.Get("Location"))
 		if err == nil && known.Hops < MaxRedirects {
 			fetched = frontier.Robots{Next: next, Hops: known.Hops + 1, FailingSince: known.FailingSince}
 		}
 	case status/100 == 2:
-		// The parser ignores text beyond MaxSize (RFC 9309, 2.5). It recognizes a longer file by
-		// its size of MaxSize+1.
+		// The parser recognizes a file that is too long by its size of MaxSize+1 (RFC 9309, 2.5).
 		if fetched.Text, err = io.ReadAll(io.LimitReader(resp, robots.MaxSize+1)); err != nil {
-			return j.failRobots(ctx, of, known, err)
+			return known, j.failRobots(ctx, of, known, err)
 		}
 	}
 	return fetched, j.frontier.StoreRobots(ctx, of, fetched, 0)
 }
 
-// failRobots handles a failed request for a robots.txt. After the first failure, no job requests
-// the file for 30 s. Each further failure about doubles this pause, up to an hour. If the origin
-// names a later time, the pause lasts until that time, for at most a day. If the job was canceled,
-// or the address is not allowed, failRobots stores nothing and returns why.
-func (j *crawlJob) failRobots(ctx context.Context, of string, known frontier.Robots, why error) (frontier.Robots, error) {
+// failRobots handles a failed request for a robots.txt, and returns the job's error. After the first
+// failure, no job requests the file for 30 s. Each further failure about doubles this pause, up to
+// an hour. If the origin names a later time, the pause lasts until that time, for at most a day. If
+// the job was canceled, or the address is not allowed, failRobots returns why and stores nothing.
+func (j *crawlJob) failRobots(ctx context.Context, of string, known frontier.Robots, why error) error {
 	if errors.Is(ctx.Err(), context.Canceled) || errors.Is(why, asynq.SkipRetry) {
-		return known, why
+		return why
 	}
 	now := time.Now()
 	failed := frontier.Robots{FailingSince: cmp.Or(known.FailingSince, now.UnixMilli())}
@@ -104,13 +108,15 @@ func (j *crawlJob) failRobots(ctx context.Context, of string, known frontier.Rob
 		wait = max(wait, min(status.RetryAfter, throttle.Day))
 	}
 	// A slow origin may have used up the job's time.
-	err := j.frontier.StoreRobots(context.WithoutCancel(ctx), of, failed, wait)
-	return failed, cmp.Or(err, await(failed, wait, why))
+	if err := j.frontier.StoreRobots(context.WithoutCancel(ctx), of, failed, wait); err != nil {
+		return err
+	}
+	return await(failed, wait, why)
 }
 
-// await returns the error that puts a page's job back for wait, until a job may request robots.txt
-// again. The job spends no attempt. RFC 9309 forbids to fetch the page before (2.3.1.4). If the
-// requests have failed for robotsMaxWait, the error archives the job.
+// await returns the error that puts a page's job back until a job may request robots.txt again.
+// RFC 9309 forbids to fetch the page before (2.3.1.4). If the requests have failed for
+// robotsMaxWait, the error archives the job.
 func await(failed frontier.Robots, wait time.Duration, why error) error {
 	since := time.UnixMilli(failed.FailingSince)
 	why = fmt.Errorf("since %s robots.txt is not available, so the page is not fetched: %w", since.UTC().Format(time.RFC3339), why)
@@ -121,34 +127,27 @@ func await(failed frontier.Robots, wait time.Duration, why error) error {
 }
 
 // pace enforces the Crawl-delay of the page's host across all workers. If the last delay is not
-// over, the error puts the job back until the delay ends. If no delay runs, pace starts one and
-// returns nil. In both cases pace blocks the job's limits whose key is the host until the delay
-// ends, so that other jobs wait.
+// over, the error puts the job back until it ends. Otherwise pace starts a delay and returns nil.
+// Until the delay ends, the job's limits with the host as their key are blocked, so that other jobs
+// wait.
 func (j *crawlJob) pace(ctx context.Context, file *robots.File) error {
 	delay, host := file.CrawlDelay, canonical.HostOf(j.page.URL)
 	if delay == 0 {
 		return nil
 	}
 	wait, err := j.frontier.Pace(ctx, host, delay)
-	if err == nil {
-		err = blockHost(ctx, host, cmp.Or(wait, delay))
+	if err != nil {
+		return err
+	}
+	rule, _ := scheduler.GetRule(ctx)
+	needs := slices.DeleteFunc(slices.Clone(rule.Needs), func(n throttle.Need) bool { return n.Key != host })
+	if limiter, ok := scheduler.GetLimiter(ctx); ok && len(needs) > 0 {
+		err = limiter.Internals().BlockFor(ctx, cmp.Or(wait, delay), needs...)
 	}
 	if err != nil || wait == 0 {
 		return err
 	}
 	return putBack(wait, fmt.Sprintf("robots.txt of %s asks for a Crawl-delay of %s", origin(j.page.URL), duration.Text(delay)))
-}
-
-// blockHost blocks the host's key for the duration d in each limit that the job needs with this
-// key.
-func blockHost(ctx context.Context, host string, d time.Duration) error {
-	rule, _ := scheduler.GetRule(ctx)
-	needs := slices.DeleteFunc(slices.Clone(rule.Needs), func(n throttle.Need) bool { return n.Key != host })
-	limiter, ok := scheduler.GetLimiter(ctx)
-	if !ok || len(needs) == 0 {
-		return nil
-	}
-	return limiter.Internals().BlockFor(ctx, d, needs...)
 }
 
 // putBack returns the error that puts the job back for wait. The run does not count as a failure.

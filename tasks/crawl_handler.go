@@ -39,9 +39,6 @@ const (
 //     for 30 s to an hour each time, or until the time of a Retry-After. After 12 hours of failures
 //     the job is archived.
 //   - A malformed payload, a sitemap without entries, or an address that is not allowed: archived.
-//
-// A crawl fetches a URL again after a success only if the worker died before it recorded the
-// success.
 type CrawlHandler struct {
 	// HTTP makes the calls. Its secrets and its SaveDir are not used.
 	HTTP *HTTPHandler
@@ -136,18 +133,16 @@ func (h *CrawlHandler) job(task *asynq.Task) (*crawlJob, error) {
 	if err != nil {
 		return nil, err
 	}
-	j := &crawlJob{CrawlHandler: h, page: page}
-	j.page.URL, err = links.Canonical("", page.URL)
-	j.hosts = j.page.Hosts()
-	j.crawl = frontier.Crawl{Name: page.Crawl, Start: cmp.Or(page.Start, time.Now().UnixMicro())}
-	j.frontier = frontier.New(h.Redis, h.Scope)
-	j.frontier.MaxURLs, j.frontier.MaxHostURLs = cmp.Or(h.MaxPages, DefaultMaxPages), cmp.Or(h.MaxHostPages, DefaultMaxHostPages)
-	return j, err
+	f := frontier.New(h.Redis, h.Scope)
+	f.MaxURLs, f.MaxHostURLs = cmp.Or(h.MaxPages, DefaultMaxPages), cmp.Or(h.MaxHostPages, DefaultMaxHostPages)
+	page.URL, err = links.Canonical("", page.URL)
+	crawl := frontier.Crawl{Name: page.Crawl, Start: cmp.Or(page.Start, time.Now().UnixMicro())}
+	return &crawlJob{CrawlHandler: h, frontier: f, page: page, crawl: crawl, hosts: page.Hosts()}, err
 }
 
-// Failed records that a job is archived or dropped. Without this record, the crawl would count the
-// page as waiting. The server's ErrorHandler must pass its arguments to Failed for every error.
-// Failed ignores other types of tasks, and attempts that will be retried. It takes at most 5 s.
+// Failed records that a job is archived or dropped, so that the crawl does not count its page as
+// waiting. The server's ErrorHandler must pass its arguments to Failed for every error. Failed
+// ignores other types of tasks, and attempts that will be retried. It takes at most 5 s.
 func (h *CrawlHandler) Failed(ctx context.Context, task *asynq.Task, err error) error {
 	retried, _ := asynq.GetRetryCount(ctx)
 	maxRetry, _ := asynq.GetMaxRetry(ctx)
@@ -191,8 +186,7 @@ func (j *crawlJob) run(ctx context.Context) error {
 	return j.fetch(ctx, file)
 }
 
-// claim claims the job's URL, and sets j.crawl to the current crawl. The result is one of
-// frontier's, such as frontier.Take.
+// claim claims the job's URL, and sets j.crawl to the current crawl.
 func (j *crawlJob) claim(ctx context.Context) (result string, err error) {
 	id, _ := asynq.GetTaskID(ctx)
 	queue, _ := asynq.GetQueueName(ctx)
@@ -202,19 +196,20 @@ func (j *crawlJob) claim(ctx context.Context) (result string, err error) {
 
 func (h *CrawlHandler) agent() string { return cmp.Or(h.Agent, "headgate") }
 
-// get makes one GET request without secrets. The caller closes the response's body.
+// get makes one GET request. The caller closes the response's body.
 func (j *crawlJob) get(ctx context.Context, url string) (*openResponse, error) {
 	headers := map[string]string{"User-Agent": j.agent(), "Accept": "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"}
 	return j.HTTP.exchange(ctx, HTTPRequest{URL: url, Headers: headers})
 }
 
-// enqueue enqueues another job of the crawl in this job's queue, with this job's MaxRetry. If the
-// other job exists already, enqueue does nothing and returns nil.
-func (j *crawlJob) enqueue(ctx context.Context, page CrawlFetch, opts ...asynq.Option) error {
+// enqueue enqueues another job of the crawl in this job's queue, with this job's MaxRetry, unless
+// the other job exists already.
+func (j *crawlJob) enqueue(ctx context.Context, page CrawlFetch) error {
 	task, err := NewCrawlFetch(page)
 	if err != nil {
 		return err
 	}
+	var opts []asynq.Option
 	if queue, ok := asynq.GetQueueName(ctx); ok {
 		opts = append(opts, asynq.Queue(queue))
 	}

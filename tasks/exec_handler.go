@@ -122,16 +122,13 @@ func (h *ExecHandler) command(task *asynq.Task) (string, Command, error) {
 }
 
 // run runs a command and returns its output. It kills the command's process group after the
-// timeout, when the job's context ends, and when the command prints too much. In these three cases
-// the error gives the context's cause. When the command ends by itself, run kills processes that
-// the command left running.
+// timeout, when the job's context ends, and when the command prints too much.
 func (h *ExecHandler) run(ctx context.Context, name string, c Command, args []string) ([]byte, error) {
 	timeout, maxOutput := cmp.Or(max(0, c.Timeout), DefaultCommandTimeout), cmp.Or(max(0, c.MaxOutput), DefaultMaxOutput)
 	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("no end within %s", duration.Exact(timeout)))
 	defer cancel()
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-
 	h.running.RLock()
 	defer h.running.RUnlock()
 	env, hidden, err := environment(c.Env)
@@ -181,9 +178,8 @@ func (h *ExecHandler) Wait() {
 	defer h.running.Unlock()
 }
 
-// environment returns a command's environment and the secrets in own. The environment has four of
-// the worker's variables and own. It lacks the worker's other variables, which may hold secrets of
-// other commands or of Redis.
+// environment returns a command's environment and the secrets in own. Besides own it has four of the
+// worker's variables: the others may hold secrets of other commands or of Redis.
 func environment(own []string) ([]string, secrets, error) {
 	var env []string
 	for _, name := range []string{"PATH", "HOME", "LANG", "TMPDIR"} {
@@ -199,11 +195,10 @@ func environment(own []string) ([]string, secrets, error) {
 			return nil, nil, err
 		}
 		if text != value {
-			hidden = append(hidden, secret{text, value})
+			hidden.add(text, value)
 		}
 		env = append(env, name+"="+text)
 	}
-	hidden.sort()
 	return env, hidden, nil
 }
 
@@ -216,8 +211,7 @@ func startError(err error) error {
 	return err
 }
 
-// outputResult returns a command's output as a result: JSON unchanged, other text without the final
-// newline, and bytes that are not UTF-8 as an object with their base64.
+// outputResult returns a command's output as a result: see ExecHandler.
 func outputResult(out []byte) any {
 	text := bytes.TrimSpace(out)
 	switch {

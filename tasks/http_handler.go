@@ -108,8 +108,8 @@ func (h *HTTPHandler) ProcessTask(ctx context.Context, task *asynq.Task) error {
 	return presentable(err)
 }
 
-// do makes the call. Without a response, the result is nil. The error is nil only if the response
-// is complete and its status is expected.
+// do makes the call. Without a response, the result is nil. With a response that is not as expected,
+// there is an error as well.
 func (h *HTTPHandler) do(ctx context.Context, call HTTPRequest) (*HTTPResult, error) {
 	ctx, cancel := withTimeout(ctx, cmp.Or(call.Timeout, DefaultTimeout))
 	defer cancel()
@@ -131,14 +131,12 @@ func (h *HTTPHandler) do(ctx context.Context, call HTTPRequest) (*HTTPResult, er
 	return result, err
 }
 
-// withTimeout limits the time of a call. The context's cause names the timeout.
 func withTimeout(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
 	return context.WithTimeoutCause(ctx, timeout, fmt.Errorf("no complete response within %s: %w", duration.Exact(timeout), context.DeadlineExceeded))
 }
 
-// exchange makes one request. It reports the latency to the limits. It also reports an exhausted
-// quota if the status is below 400; Feedback reports statuses from 400 on. The text of the error
-// has no secrets. If no connection was made, the error is a notCalled.
+// exchange makes one request. It reports the latency and, if the status is below 400, an exhausted
+// quota to the limits; Feedback reports statuses from 400 on. The text of the error has no secrets.
 func (h *HTTPHandler) exchange(ctx context.Context, call HTTPRequest) (*openResponse, error) {
 	withSecrets, hidden, err := h.resolveSecrets(call)
 	if err != nil {
@@ -149,9 +147,7 @@ func (h *HTTPHandler) exchange(ctx context.Context, call HTTPRequest) (*openResp
 		return nil, notCalled(fmt.Errorf("%w: %w", hidden.hideIn(err), asynq.SkipRetry))
 	}
 	start := time.Now()
-	// If a custom Transport never calls GetConn, connects stays false, and the request counts as
-	// sent.
-	connects, connected := false, false
+	connects, connected := false, false // if a Transport of the program calls neither, the request counts as sent
 	req = req.WithContext(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		GetConn: func(string) { connects = true },
 		GotConn: func(httptrace.GotConnInfo) { connected = true },
@@ -161,10 +157,7 @@ func (h *HTTPHandler) exchange(ctx context.Context, call HTTPRequest) (*openResp
 		return nil, notCalled(fmt.Errorf("%s: %w: %w", call.URL, private, asynq.SkipRetry))
 	}
 	if err != nil {
-		if cause := context.Cause(ctx); cause != nil {
-			err = cause
-		}
-		err = &NetworkError{URL: call.URL, Err: hidden.hideIn(err)}
+		err = &NetworkError{URL: call.URL, Err: hidden.hideIn(cmp.Or(context.Cause(ctx), err))}
 		if connects && !connected {
 			err = notCalled(err)
 		}
@@ -201,9 +194,9 @@ func (r HTTPRequest) request(ctx context.Context) (*http.Request, error) {
 	return req, nil
 }
 
-// transport returns the transport of all calls. The handler uses no http.Client, which would follow
-// redirects and show URLs with their secrets in errors. The transport ignores the environment's
-// proxy settings, because control would check the proxy's address instead of the upstream's.
+// transport returns the transport of all calls. An http.Client would follow redirects, and show URLs
+// with their secrets in errors. The environment's proxy settings have no effect, because control
+// would check the proxy's address instead of the upstream's.
 func (h *HTTPHandler) transport() http.RoundTripper {
 	h.once.Do(func() {
 		if h.shared = h.Transport; h.shared != nil {

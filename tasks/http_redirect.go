@@ -18,8 +18,7 @@ import (
 	"github.com/headgate/headgate/tasks/internal/links"
 )
 
-// requeue returns the error that puts the job back with the next call as its payload. If PutBackAs
-// is nil, the error archives the job.
+// requeue returns the error that puts the job back with the next call as its payload.
 func (h *HTTPHandler) requeue(resp *openResponse, next HTTPRequest) error {
 	again := asynq.SkipRetry
 	if h.PutBackAs != nil {
@@ -32,9 +31,9 @@ func (h *HTTPHandler) requeue(resp *openResponse, next HTTPRequest) error {
 	return fmt.Errorf("%s answered %s and leads to %s: %w", resp.call.URL, statusText(resp.StatusCode), next.URL, again)
 }
 
-// next returns the call to which the response redirects. If the handler must not follow the
-// redirect, next returns nil and an error with the reason. If the response is no redirect, has no
-// Location, or has an expected status, next returns nil and no error.
+// next returns the call to which the response redirects, or why the handler does not follow the
+// redirect. If the response is no redirect, has no Location, or has an expected status, next returns
+// neither.
 func (h *HTTPHandler) next(resp *openResponse) (*HTTPRequest, error) {
 	location := resp.Header.Get("Location")
 	if !redirects(resp.StatusCode) || location == "" || slices.Contains(resp.call.Expect, resp.StatusCode) {
@@ -65,9 +64,9 @@ func (h *HTTPHandler) next(resp *openResponse) (*HTTPRequest, error) {
 // redirects reports whether a status redirects the client. 300 and 304 do not.
 func redirects(status int) bool { return slices.Contains([]int{301, 302, 303, 307, 308}, status) }
 
-// locate returns the URL of a Location header for a payload. The URL is absolute, has no fragment,
-// and has references in place of the call's secrets. locate escapes references that the server
-// wrote, because the server is untrusted.
+// locate returns the URL of a Location header for a payload: absolute, without a fragment, and with
+// references in place of the call's secrets. It escapes references that the server wrote, because
+// the server is untrusted.
 func (resp *openResponse) locate(location string) (string, error) {
 	u, err := resp.Request.URL.Parse(location)
 	if err != nil {
@@ -81,11 +80,10 @@ func (resp *openResponse) locate(location string) (string, error) {
 	return next, nil
 }
 
-// redirected returns the call to the next URL. After 307 and 308 the next call has the same method
-// and body. After 301, 302 and 303 the next call has no body and no headers such as Content-Type.
-// Its method is GET, or HEAD if r is a HEAD. If the next URL has another host or port, the call has
-// no Host header, no headers with secret names such as Authorization, and no headers that refer to
-// a secret.
+// redirected returns the call to the next URL. After 307 and 308 it has the same method and body.
+// After 301, 302 and 303 it is a GET or HEAD without a body and headers such as Content-Type. A call
+// to another origin has no Host header, no headers with secret names such as Authorization, and no
+// headers that refer to a secret.
 func (r HTTPRequest) redirected(status int, next string, secretNames []string) HTTPRequest {
 	same := status == http.StatusTemporaryRedirect || status == http.StatusPermanentRedirect
 	away := !sameOrigin(r.URL, next)
@@ -106,9 +104,8 @@ func (r HTTPRequest) redirected(status int, next string, secretNames []string) H
 	return r
 }
 
-// sameOrigin reports whether a call may send the secrets and the body for the URL from to the URL
-// to. Both URLs must have the same host, and the same scheme and port. A change from http on port
-// 80 to https on port 443 is allowed, too.
+// sameOrigin reports whether two URLs have the same host, scheme and port, so that the secrets and
+// the body of one may go to the other. A change from http to https on their usual ports is allowed.
 func sameOrigin(from, to string) bool {
 	parts := func(text string) (host, port string) {
 		u, err := url.Parse(text)

@@ -16,9 +16,9 @@ import (
 )
 
 // Payloads are kept in Redis, shown by tools and copied into logs, so they contain references
-// instead of secrets. The worker inserts the secrets when it sends the request. In results, errors
-// and the payload of the job that follows a redirect, the worker replaces secrets with their references. It does not
-// recognize a secret that the upstream returns in another form, such as base64.
+// instead of secrets. In results, errors and next payloads, the worker replaces secrets with their
+// references. It does not recognize a secret that the upstream returns in another form, such as
+// base64.
 
 // reference matches ${env:NAME} and ${file:PATH}, and referenceStart its beginning.
 var (
@@ -30,8 +30,8 @@ var (
 // text, where hide would replace it by mistake.
 const minSecret = 8
 
-// References returns the number of references to secrets in a text, including incomplete ones. If a
-// reference is incomplete, it also returns an error.
+// References returns the number of references to secrets in a text, with an error if one of them is
+// incomplete.
 func References(text string) (n int, err error) {
 	if referenceStart.MatchString(reference.ReplaceAllLiteralString(text, "-")) {
 		err = errors.New("want a secret as ${env:NAME} or ${file:/path}")
@@ -39,11 +39,17 @@ func References(text string) (n int, err error) {
 	return len(referenceStart.FindAllString(text, -1)), err
 }
 
-// secrets are the secrets of one call or command, the longest first.
+// secrets are the secrets of one call or command.
 type secrets []secret
 
 // secret is a value and its reference. A secret in a URL has a second entry with the escaped value.
 type secret struct{ value, reference string }
+
+// add adds a secret. The longest is the first, because a shorter one can be its beginning.
+func (s *secrets) add(value, reference string) {
+	*s = append(*s, secret{value, reference})
+	slices.SortStableFunc(*s, func(a, b secret) int { return len(b.value) - len(a.value) })
+}
 
 // escapeURL escapes a value for the path and the query of a URL.
 func escapeURL(value string) string {
@@ -88,11 +94,6 @@ func Secret(text string) (string, error) {
 // IsReference reports whether a text is one reference to a secret and nothing else.
 func IsReference(text string) bool { return text != "" && reference.FindString(text) == text }
 
-// sort puts the longest secret first, because a shorter secret can be its beginning.
-func (s secrets) sort() {
-	slices.SortStableFunc(s, func(a, b secret) int { return len(b.value) - len(a.value) })
-}
-
 // hide replaces the secrets with their references.
 func (s secrets) hide(text string) string {
 	var pairs []string
@@ -103,7 +104,7 @@ func (s secrets) hide(text string) string {
 }
 
 // hideStart returns up to n bytes of the beginning of a text, with references in place of secrets.
-// text is the whole text, or at least its first n + longest bytes. text may end within a secret.
+// text has at least n + longest bytes, unless the whole text is shorter. It may end within a secret.
 func (s secrets) hideStart(text []byte, n int) []byte {
 	hidden := []byte(s.hide(string(text)))
 	if len(text) > n {
@@ -112,8 +113,7 @@ func (s secrets) hideStart(text []byte, n int) []byte {
 	return hidden
 }
 
-// hideEnd returns up to n bytes of the end of a text, with references in place of secrets. text is
-// the whole text, or at least its last n + longest bytes. text may begin within a secret.
+// hideEnd is hideStart for the end of a text, which may begin within a secret.
 func (s secrets) hideEnd(text []byte, n int) string {
 	hidden := s.hide(string(text))
 	if len(text) > n {
@@ -153,7 +153,8 @@ func (h *HTTPHandler) resolveSecrets(call HTTPRequest) (HTTPRequest, secrets, er
 		return reference.ReplaceAllStringFunc(text, func(ref string) string {
 			value, err := h.secret(reference.FindStringSubmatch(ref)[1])
 			failed = errors.Join(failed, err)
-			found = append(found, secret{value, ref}, secret{escape(value), ref}) // the upstream may repeat either
+			found.add(value, ref) // the upstream may repeat either
+			found.add(escape(value), ref)
 			return escape(value)
 		})
 	}
@@ -163,11 +164,7 @@ func (h *HTTPHandler) resolveSecrets(call HTTPRequest) (HTTPRequest, secrets, er
 	for name, value := range call.Headers {
 		withSecrets.Headers[name] = fill(value, func(s string) string { return s })
 	}
-	if failed != nil {
-		return call, nil, failed
-	}
-	found.sort()
-	return withSecrets, found, nil
+	return withSecrets, found, failed
 }
 
 // secret returns the value of "env:NAME" or "file:PATH", if h.Secrets allows it.

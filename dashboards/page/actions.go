@@ -14,6 +14,7 @@ import (
 
 	"github.com/headgate/headgate/internal/display"
 	"github.com/headgate/headgate/internal/duration"
+	"github.com/headgate/headgate/internal/inspect"
 	"github.com/headgate/headgate/internal/shard"
 	"github.com/headgate/headgate/internal/waitdb"
 	"github.com/headgate/headgate/throttle"
@@ -28,7 +29,7 @@ type action struct {
 	Grave  bool     // the effect cannot be undone
 	inputs []string // fields that the user fills in; the address has the other values
 	// do executes the action. ctx names the user. Errors of do are shown to the user.
-	do func(ctx context.Context, p *Page, f url.Values) error
+	do func(ctx context.Context, q *inspect.Queues, f url.Values) error
 }
 
 // actions are all actions by their name in the form.
@@ -36,9 +37,9 @@ var actions = map[string]*action{
 	"pause":   {Verb: "Pause", Text: "It hands out no permits until it is resumed. Waiting jobs stay, and running jobs continue.", do: onLimit((*throttle.Limiter).Pause)},
 	"resume":  {Verb: "Resume", Text: "It hands out permits again, at once and at its rate.", do: onLimit((*throttle.Limiter).Resume)},
 	"change":  {Verb: "Change", Text: "It applies at once, also to waiting jobs. Permits taken so far still count. It stays until the limit changes in the config file.", inputs: []string{"rate", "capacity"}, do: changeLimit},
-	"reset":   {Verb: "Reset", Grave: true, Text: "All permits become available again, and a block ends. More calls than the limit allows may be sent.", inputs: []string{"key"}, do: reset},
+	"reset":   {Verb: "Reset", Grave: true, Text: "All permits become available again, and a block ends. More calls than the limit allows may be sent.", inputs: []string{"key"}, do: onKey((*throttle.Limiter).Reset)},
 	"block":   {Verb: "Block", Text: "The key gets no permits for that time. Other keys are not affected.", inputs: []string{"key", "for"}, do: block},
-	"unblock": {Verb: "Unblock", Text: "The key gets permits again at once.", inputs: []string{"key"}, do: unblock},
+	"unblock": {Verb: "Unblock", Text: "The key gets permits again at once.", inputs: []string{"key"}, do: blockUntil(time.Time{})},
 }
 
 // hasInput reports whether the user fills in this field of the form. If the address has the key, the
@@ -48,49 +49,49 @@ func (a *action) hasInput(name string, r *http.Request) bool {
 }
 
 // onLimit returns an action that calls do with each limiter that counts the form's limit.
-func onLimit(do func(l *throttle.Limiter, ctx context.Context, limit string) error) func(context.Context, *Page, url.Values) error {
-	return func(ctx context.Context, p *Page, f url.Values) error {
+func onLimit(do func(l *throttle.Limiter, ctx context.Context, limit string) error) func(context.Context, *inspect.Queues, url.Values) error {
+	return func(ctx context.Context, q *inspect.Queues, f url.Values) error {
 		limit := f.Get("limit")
-		return p.queues.EachPlace(limit, nil, func(l *waitdb.DB, _ shard.Shard) error { return do(l.Limiter, ctx, limit) })
+		return q.EachPlace(limit, nil, func(l *waitdb.DB, _ shard.Shard) error { return do(l.Limiter, ctx, limit) })
 	}
 }
 
-func reset(ctx context.Context, p *Page, f url.Values) error {
-	limit, key := f.Get("limit"), f.Get("key")
-	return p.queues.EachPlace(limit, &key, func(l *waitdb.DB, _ shard.Shard) error { return l.Reset(ctx, limit, key) })
+// onKey returns an action that calls do with each limiter that counts the form's key.
+func onKey(do func(l *throttle.Limiter, ctx context.Context, limit, key string) error) func(context.Context, *inspect.Queues, url.Values) error {
+	return func(ctx context.Context, q *inspect.Queues, f url.Values) error {
+		limit, key := f.Get("limit"), f.Get("key")
+		return q.EachPlace(limit, &key, func(l *waitdb.DB, _ shard.Shard) error { return do(l.Limiter, ctx, limit, key) })
+	}
+}
+
+func blockUntil(until time.Time) func(context.Context, *inspect.Queues, url.Values) error {
+	return onKey(func(l *throttle.Limiter, ctx context.Context, limit, key string) error {
+		return l.Block(ctx, limit, key, until)
+	})
 }
 
 // block blocks a key by Redis's clock.
-func block(ctx context.Context, p *Page, f url.Values) error {
+func block(ctx context.Context, q *inspect.Queues, f url.Values) error {
 	d, err := duration.Parse(strings.TrimSpace(f.Get("for")))
 	if err != nil || d <= 0 {
 		return &throttle.FieldError{Field: "for", Value: strconv.Quote(f.Get("for")), Want: "want a duration such as 90s, 24h or 7d"}
 	}
-	now, err := p.queues.Limiter.Now(ctx)
+	now, err := q.Limiter.Now(ctx)
 	if err != nil {
 		return err
 	}
-	return p.blockUntil(ctx, f, now.Add(d))
-}
-
-func unblock(ctx context.Context, p *Page, f url.Values) error {
-	return p.blockUntil(ctx, f, time.Time{})
-}
-
-func (p *Page) blockUntil(ctx context.Context, f url.Values, until time.Time) error {
-	limit, key := f.Get("limit"), f.Get("key")
-	return p.queues.EachPlace(limit, &key, func(l *waitdb.DB, _ shard.Shard) error { return l.Block(ctx, limit, key, until) })
+	return blockUntil(now.Add(d))(ctx, q, f)
 }
 
 // changeLimit sets the rate and the capacity. It fails if the change would archive waiting jobs.
-func changeLimit(ctx context.Context, p *Page, f url.Values) error {
-	old, err := p.queues.Definition(ctx, f.Get("limit"))
+func changeLimit(ctx context.Context, q *inspect.Queues, f url.Values) error {
+	old, err := q.Definition(ctx, f.Get("limit"))
 	if err != nil {
 		return err
 	}
 	l := old.Limit
-	if text := f.Get("rate"); f.Has("rate") {
-		if l.Rate, err = throttle.ParseRate(strings.TrimSpace(text)); err != nil {
+	if f.Has("rate") {
+		if l.Rate, err = throttle.ParseRate(strings.TrimSpace(f.Get("rate"))); err != nil {
 			return err
 		}
 	}
@@ -99,21 +100,22 @@ func changeLimit(ctx context.Context, p *Page, f url.Values) error {
 			return &throttle.FieldError{Field: "capacity", Value: strconv.Quote(text), Want: "want a whole number"}
 		}
 	}
-	impact, err := p.queues.LimitChangeImpact(ctx, old.Limit, l)
+	impact, err := q.LimitChangeImpact(ctx, old.Limit, l)
 	if err == nil && impact != "" {
 		err = fmt.Errorf("%s: use \"worker limits set %s --yes\" to make this change", impact, l.Name)
 	}
 	if err != nil {
 		return err
 	}
-	return p.queues.SetLimit(ctx, l)
+	return q.SetLimit(ctx, l)
 }
 
 // serveAction shows the form of an action, or executes a confirmed action. The address names the limit
 // and the key, because browsers change some bytes in form fields. The name of the action in a POST is
 // read from the form alone, so a request without the form executes nothing.
 func (p *Page) serveAction(w http.ResponseWriter, r *http.Request) {
-	if r.Method != http.MethodGet && r.Method != http.MethodPost {
+	isPost := r.Method == http.MethodPost
+	if !isPost && r.Method != http.MethodGet {
 		w.Header().Set("Allow", "GET, POST")
 		p.fail(w, http.StatusMethodNotAllowed, "Use GET to open an action and POST to execute it.")
 		return
@@ -122,39 +124,40 @@ func (p *Page) serveAction(w http.ResponseWriter, r *http.Request) {
 		p.fail(w, http.StatusBadRequest, "The form cannot be read, or is too long.")
 		return
 	}
-	form, from := r.Form, r.Form
-	if r.Method == http.MethodPost {
-		from = r.PostForm
+	form, name := r.Form, r.Form.Get("action")
+	if isPost {
+		name = r.PostForm.Get("action")
 	}
-	a := actions[from.Get("action")]
+	a := actions[name]
 	switch {
 	case a == nil:
 		p.fail(w, http.StatusNotFound, "There is no such action.")
-		return
 	case p.ReadOnly:
 		p.fail(w, http.StatusForbidden, "This page is read-only.")
-		return
-	case r.Method == http.MethodGet:
+	case !isPost:
 		p.confirm(w, r, a, form, nil)
-		return
+	default:
+		ctx := throttle.WithActor(r.Context(), userOf(r.Context()))
+		if err := p.execute(ctx, r, a, form); err != nil {
+			p.confirm(w, r, a, form, err)
+			return
+		}
+		p.Log.Info("changed on the page", "action", name, "by", userOf(ctx), "what", objectOf(a, form))
+		p.reader.expire()
+		redirect(w, backTo(form.Get("back")))
 	}
-	ctx := throttle.WithActor(r.Context(), userOf(r.Context()))
-	var err error
-	if p.NormalizeKey != nil && a.hasInput("key", r) && form.Get("key") != "" { // the user typed it
-		var key string
-		key, err = p.NormalizeKey(form.Get("limit"), form.Get("key"))
+}
+
+// execute executes an action. It normalizes a key that the user typed.
+func (p *Page) execute(ctx context.Context, r *http.Request, a *action, form url.Values) error {
+	if p.NormalizeKey != nil && a.hasInput("key", r) && form.Get("key") != "" {
+		key, err := p.NormalizeKey(form.Get("limit"), form.Get("key"))
+		if err != nil {
+			return err
+		}
 		form.Set("key", key)
 	}
-	if err == nil {
-		err = a.do(ctx, p, form)
-	}
-	if err != nil {
-		p.confirm(w, r, a, form, err)
-		return
-	}
-	p.Log.Info("changed on the page", "action", form.Get("action"), "by", userOf(ctx), "what", objectOf(a, form))
-	p.reader.expire()
-	redirect(w, backTo(form.Get("back")))
+	return a.do(ctx, p.queues, form)
 }
 
 // confirmation is the data of the form that asks for a confirmation.
@@ -191,7 +194,7 @@ func (p *Page) confirm(w http.ResponseWriter, r *http.Request, a *action, f url.
 	}
 	named := maps.Clone(f)
 	maps.DeleteFunc(named, func(name string, _ []string) bool { return a.hasInput(name, r) })
-	d.To = "./do?" + named.Encode()
+	d.To = address{"do", named}.String()
 	p.write(w, code, "do", frame{Title: a.Verb + " " + d.Object, Data: d})
 }
 

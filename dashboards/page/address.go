@@ -1,19 +1,11 @@
 package page
 
 import (
-	"context"
-	"maps"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
-
-	"github.com/headgate/headgate/internal/duration"
-	"github.com/headgate/headgate/internal/inspect"
-	"github.com/headgate/headgate/throttle"
 )
-
-// filterNames are the parameters of a filter, like the flags of the command "worker jobs".
-var filterNames = []string{"state", "queue", "type", "limit", "key", "payload", "error", "older"}
 
 // maxQuery is the maximum length of an address in bytes.
 const maxQuery = 4 << 10
@@ -24,46 +16,45 @@ type address struct {
 	url.Values
 }
 
+// String returns the address relative to the page.
 func (at address) String() string {
 	if len(at.Values) == 0 {
-		return at.view
+		return "./" + at.view
 	}
-	return at.view + "?" + at.Encode()
+	return "./" + at.view + "?" + at.Encode()
 }
 
 // backTo returns the address to which the browser returns after an action. If the text names no
 // view of this page, backTo returns "./", so a link cannot lead to another site.
 func backTo(text string) string {
-	name, query, _ := strings.Cut(text, "?")
+	name, query, _ := strings.Cut(strings.TrimPrefix(text, "./"), "?")
 	q, err := url.ParseQuery(query)
 	if views[name].load == nil || err != nil {
 		return "./"
 	}
-	return "./" + address{name, q}.String()
+	return address{name, q}.String()
 }
 
-// to returns a relative address, with pairs of a parameter and its value. It leaves out empty values.
+// to returns an address, with pairs of a parameter and its value. The last pair of a parameter
+// counts. An empty value removes the parameter.
 func to(name string, pairs ...string) string {
 	q := url.Values{}
-	for i := 0; i+1 < len(pairs); i += 2 {
-		if pairs[i+1] != "" {
-			q.Set(pairs[i], pairs[i+1])
+	for pair := range slices.Chunk(pairs, 2) {
+		if q.Set(pair[0], pair[1]); pair[1] == "" {
+			q.Del(pair[0])
 		}
 	}
-	if len(q) == 0 {
-		return "./" + name
-	}
-	return "./" + name + "?" + q.Encode()
+	return address{name, q}.String()
 }
 
 // act returns the address of an action on the object that pairs of a parameter and its value identify.
 // Empty values are kept, because the empty key is valid.
 func act(name, back string, pairs ...string) string {
 	q := url.Values{"action": {name}, "back": {back}}
-	for i := 0; i+1 < len(pairs); i += 2 {
-		q.Set(pairs[i], pairs[i+1])
+	for pair := range slices.Chunk(pairs, 2) {
+		q.Set(pair[0], pair[1])
 	}
-	return "./do?" + q.Encode()
+	return address{"do", q}.String()
 }
 
 // pages describes a page of a list. From and To are the numbers of its first and last item, from 1.
@@ -77,59 +68,32 @@ type pages struct {
 // means the first page.
 func pageNumber(at address) int {
 	n, err := strconv.Atoi(at.Get("page"))
-	if err != nil || n < 1 || n > 1_000_000 {
+	if err != nil || n > 1_000_000 {
 		return 0
 	}
-	return n - 1
+	return max(0, n-1)
 }
 
 // newPages describes a page of a list. total is the number of items in the list, and size the
 // number of items on a page.
 func newPages(at address, page, size, total int) pages {
 	p := pages{From: min(page*size+1, total), To: min((page+1)*size, total), Total: total}
-	to := func(n int) string {
-		q := maps.Clone(at.Values)
+	number := func(n int) string {
+		q := url.Values{}
+		for name := range at.Values {
+			q.Set(name, at.Get(name))
+		}
 		q.Set("page", strconv.Itoa(n+1))
-		return "./" + address{at.view, q}.String()
+		return address{at.view, q}.String()
 	}
 	if page > 0 {
-		p.Before = to(page - 1)
+		p.Before = number(page - 1)
 	}
 	if p.To < total {
-		p.After = to(page + 1)
+		p.After = number(page + 1)
 	}
 	return p
 }
 
-// pageOf returns the part of a list on a page.
-func pageOf[T any](list []T, page, size int) []T {
-	from := min(page*size, len(list))
-	return list[from:min(from+size, len(list))]
-}
-
-func newFilter(ctx context.Context, queues *inspect.Queues, q url.Values) (inspect.Filter, error) {
-	f := inspect.Filter{
-		Queue: q.Get("queue"), Type: q.Get("type"), Limit: q.Get("limit"), Key: q.Get("key"),
-		Payload: q.Get("payload"), Error: q.Get("error"),
-	}
-	if states := q.Get("state"); states != "" {
-		f.States = strings.Split(states, ",")
-	}
-	if older := q.Get("older"); older != "" {
-		var err error
-		if f.OlderThan, err = duration.Parse(older); err != nil {
-			return f, &throttle.FieldError{Field: "older", Value: older, Want: "want a duration such as 90s, 24h or 7d"}
-		}
-	}
-	return f, f.Validate(ctx, queues)
-}
-
-// filterPairs returns the names and values of a filter's parameters.
-func filterPairs(q url.Values) (list []string) {
-	for _, name := range filterNames {
-		if value := q.Get(name); value != "" {
-			list = append(list, name, value)
-		}
-	}
-	return list
-}
+// on returns the items of a list that are on a page of it.
+func on[T any](p pages, list []T) []T { return list[max(0, p.From-1):p.To] }

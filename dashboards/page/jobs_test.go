@@ -53,6 +53,7 @@ func TestJobs(t *testing.T) {
 		{"", 30, "All <small class=\"num\">53</small>"},
 		{"state=archived", 25, "Archived <small class=\"num\">45</small>"},
 		{"state=archived&queue=reports", 0, "No job matches"},
+		{"state=archived&queue=reports", 0, `<a href="./jobs?queue=reports">All`},
 		{"state=scheduled", 3, "runs "},
 		{"state=waiting,granted", 1, "waits for slots of shop"},
 		{"limit=slots&key=shop", 1, "waits for slots of shop"},

@@ -80,8 +80,8 @@ func New(o Options) (*Page, error) {
 	if err != nil {
 		errs = append(errs, fmt.Errorf("page: %w", err))
 	}
-	if len(errs) > 0 {
-		return nil, errors.Join(errs...)
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
 	}
 	p := &Page{Options: o, queues: inspect.New(waitdb.New(o.Limiter)), redactor: redactor{secrets}}
 	p.queues.KeyOf, p.queues.Sharded = o.KeyOf, shard.Queues{}
@@ -180,7 +180,7 @@ type frame struct {
 	Scope string
 	Title string
 	View  string    // name of the view, for the navigation
-	Of    string    // address of the view, to which actions return
+	Of    string    // relative address of the view, to which actions return
 	Live  bool      // the script in the browser updates the view
 	Snap  *snapshot // nil if the page shows no data
 	Data  any
@@ -190,7 +190,7 @@ type frame struct {
 func (p *Page) write(w http.ResponseWriter, code int, name string, f frame) {
 	f.Page, f.redactor, f.Scope = p, p.redactor, p.queues.Scope()
 	var out bytes.Buffer
-	if err := execute(&out, name, f); err != nil {
+	if err := templates()[name].ExecuteTemplate(&out, "page", f); err != nil {
 		p.Log.Error("the page could not be rendered", "page", name, "error", err)
 		http.Error(w, "the page could not be rendered", http.StatusInternalServerError)
 		return

@@ -32,14 +32,15 @@ type reader struct {
 	queues  *inspect.Queues
 	mu      sync.Mutex // guards the fields below, and is held while Redis is read
 	last    *snapshot
-	expires time.Time // of last, by this process's clock
-	history history
+	expires time.Time                               // of last, by this process's clock
+	steps   map[int64]map[string]stats.LimitSummary // of the charts, by the step's number since 1970, and by limit
+	lastIDs map[string]string                       // by scope, the ID of the last summary that was read
 }
 
 func newReader(queues *inspect.Queues) *reader {
 	return &reader{
 		queues: queues, last: &snapshot{Status: &inspect.Status{}, Now: time.Now()},
-		history: history{map[int64]map[string]stats.LimitSummary{}, map[string]string{}},
+		steps: map[int64]map[string]stats.LimitSummary{}, lastIDs: map[string]string{},
 	}
 }
 
@@ -84,20 +85,19 @@ func (r *reader) readAll(ctx context.Context) (*snapshot, error) {
 			return nil, err
 		}
 		changes = append(changes, some...)
-		if err := r.history.read(ctx, in, status.At); err != nil {
+		if err := r.readSteps(ctx, in, status.At); err != nil {
 			return nil, err
 		}
 	}
 	s.Changes = joinChanges(changes, r.queues.Sharded)
 	for _, l := range status.Limits {
 		row := limitRow{Limit: l, now: s.Now}
-		row.chart, row.Sum = r.history.chart(l.Name, status.At)
+		row.chart, row.Sum = r.chart(l.Name, status.At)
 		s.Limits = append(s.Limits, row)
 	}
 	slices.SortStableFunc(s.Limits, func(a, b limitRow) int {
 		return cmp.Or(cmp.Compare(b.Waiting, a.Waiting), cmp.Compare(b.Total, a.Total))
 	})
-	s.summarize()
 	return s, nil
 }
 
@@ -121,43 +121,36 @@ func joinChanges(all []throttle.Change, sharded shard.Queues) (changes []throttl
 	return changes
 }
 
-// history has the decisions of the last 15 minutes in all scopes.
-type history struct {
-	steps map[int64]map[string]stats.LimitSummary // by the step's number since 1970, and by the limit's name
-	last  map[string]string                       // by scope, the ID of the last summary that was read
-}
-
 func stepOf(at time.Time) int64 { return at.UnixMilli() / chartStep.Milliseconds() }
 
-// read reads the new summaries of a scope. The first call reads the summaries of the last 15
+// readSteps reads the new summaries of a scope. The first call reads the summaries of the last 15
 // minutes.
-func (h *history) read(ctx context.Context, in *inspect.Queues, now time.Time) error {
-	since := cmp.Or(h.last[in.Scope()], stats.StreamID(now.Add(-chartSteps*chartStep)))
-	summaries, err := in.Summaries(ctx, since)
+func (r *reader) readSteps(ctx context.Context, in *inspect.Queues, now time.Time) error {
+	summaries, err := in.Summaries(ctx, cmp.Or(r.lastIDs[in.Scope()], stats.StreamID(now.Add(-chartSteps*chartStep))))
 	for _, s := range summaries {
-		h.last[in.Scope()] = s.ID
+		r.lastIDs[in.Scope()] = s.ID
 		step := stepOf(s.At)
-		if h.steps[step] == nil {
-			h.steps[step] = map[string]stats.LimitSummary{}
+		if r.steps[step] == nil {
+			r.steps[step] = map[string]stats.LimitSummary{}
 		}
 		for limit, l := range s.Limits {
-			h.steps[step][limit] = h.steps[step][limit].Add(l)
+			r.steps[step][limit] = r.steps[step][limit].Add(l)
 		}
 	}
-	maps.DeleteFunc(h.steps, func(step int64, _ map[string]stats.LimitSummary) bool { return step <= stepOf(now)-chartSteps })
+	maps.DeleteFunc(r.steps, func(step int64, _ map[string]stats.LimitSummary) bool { return step <= stepOf(now)-chartSteps })
 	return err
 }
 
 // chart returns the chart of a limit, and the sum of its steps up to now.
-func (h *history) chart(limit string, now time.Time) (c chart, sum stats.LimitSummary) {
+func (r *reader) chart(limit string, now time.Time) (c chart, sum stats.LimitSummary) {
 	last := stepOf(now)
 	first := last - chartSteps + 1
 	c.From = first * int64(chartStep/time.Second)
 	for i := first; i < last; i++ {
-		step := h.steps[i][limit]
+		step := r.steps[i][limit]
 		c.Permits = append(c.Permits, float64(step.Permits)/chartStep.Seconds())
 		c.Denials = append(c.Denials, float64(step.Denied)/chartStep.Seconds())
 		sum = sum.Add(step)
 	}
-	return c, sum.Add(h.steps[last][limit])
+	return c, sum.Add(r.steps[last][limit])
 }

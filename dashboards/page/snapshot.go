@@ -18,9 +18,8 @@ type snapshot struct {
 	*inspect.Status
 	Limits  []limitRow        // the highest demand first
 	Changes []throttle.Change // the newest first
-	Summary summary
-	Now     time.Time // Redis's time when the data was read, in this process's zone
-	Err     error     // nil if the data are of the newest read; else the error of the newest read
+	Now     time.Time         // Redis's time when the data was read, in this process's zone
+	Err     error             // nil if the data are of the newest read; else the error of the newest read
 }
 
 // Jobs returns the number of jobs in a state, in all queues.
@@ -39,6 +38,59 @@ func (s *snapshot) Alive() (n int) {
 		}
 	}
 	return n
+}
+
+// Since returns the time of the first denial of the oldest waiting job, or zero if it is unknown.
+func (s *snapshot) Since() (oldest time.Time) {
+	for _, row := range s.Limits {
+		if oldest.IsZero() || !row.Since.IsZero() && row.Since.Before(oldest) {
+			oldest = row.Since
+		}
+	}
+	return oldest
+}
+
+// By returns " by NAME" for the newest change of a limit or key with this What, or "" if its author
+// is unknown.
+func (s *snapshot) By(what, limit, key string) string {
+	for _, c := range s.Changes {
+		if c.What == what && c.Limit == limit && c.Key == key {
+			return by(c)
+		}
+	}
+	return ""
+}
+
+func by(c throttle.Change) string {
+	if c.By == "" {
+		return ""
+	}
+	return " by " + short(c.By)
+}
+
+// changeText describes a change in a line.
+func changeText(c throttle.Change) string {
+	text, ofQueue := meterName(c.Limit+"|"+c.Key), ""
+	if c.Job.Queue != "" {
+		ofQueue = " of queue " + short(c.Job.Queue)
+	}
+	switch {
+	case c.Schedule != "":
+		return "schedule " + short(c.Schedule) + " " + c.What
+	case c.Job.ID != "":
+		return "job " + c.What + ofQueue
+	case c.Jobs > 0:
+		return display.Count(c.Jobs, "job") + " " + c.What + ofQueue
+	case c.Job.Queue != "":
+		return "queue " + short(c.Job.Queue) + " " + c.What
+	case c.What == "blocked":
+		return text + " blocked until " + clock(c.Until, time.Now())
+	case c.What == "set" && c.From != "", c.What == "defined" && c.From != "":
+		return text + ": " + display.Visible(c.From, shortText) + " → " + display.Visible(c.To, shortText)
+	case c.To != "":
+		return text + " " + c.What + ": " + display.Visible(c.To, shortText)
+	}
+	return text + " " + c.What
 }
 
 // limitRow is a limit in the table.
@@ -81,17 +133,15 @@ func (r limitRow) State() string {
 
 // Used describes how full the limit is.
 func (r limitRow) Used() string {
-	if len(r.Meters) == 0 {
-		if r.Keyed {
-			return "no key waits"
-		}
+	switch m := r.DefaultMeter; {
+	case len(r.Meters) == 0 && r.Keyed:
+		return "no key waits"
+	case len(r.Meters) == 0:
 		return ""
-	}
-	if !r.Keyed {
-		if m := r.DefaultMeter; m.PerSecond == 0 || r.Windowed() {
-			return fmt.Sprintf("%s of %s", display.Number(m.Used()), display.Number(m.Capacity))
-		}
-		return fmt.Sprintf("%s of %s /s", perSecond(r.Permits), perSecond(r.DefaultMeter.PerSecond))
+	case !r.Keyed && (m.PerSecond == 0 || r.Windowed()):
+		return display.Number(m.Used()) + " of " + display.Number(m.Capacity)
+	case !r.Keyed:
+		return perSecond(r.Permits) + " of " + perSecond(m.PerSecond) + " /s"
 	}
 	text := fmt.Sprintf("%d of %s full", r.FullMeters(), display.Count(len(r.Meters), "key"))
 	if len(r.Meters) < r.KeyCount {
@@ -137,97 +187,4 @@ func (r limitRow) Chart() (string, error) {
 	}
 	text, err := json.Marshal(r.chart)
 	return string(text), err
-}
-
-// summary is the data of the sentence at the top of the page.
-type summary struct {
-	Chief    string    // the limit at which jobs wait for the most permits
-	All      bool      // at least 90 % of the awaited permits are of this limit
-	Since    time.Time // of the first denial of the oldest waiting job; zero if unknown
-	Troubles []trouble // at most four problems for an operator to look at
-}
-
-// trouble is a few words about something that is wrong, with a class of the style sheet.
-type trouble struct{ Level, Text string }
-
-func (s *snapshot) summarize() {
-	sum := &s.Summary
-	add := func(level, format string, args ...any) {
-		sum.Troubles = append(sum.Troubles, trouble{level, fmt.Sprintf(format, args...)})
-	}
-	if !s.HasDispatcher {
-		add("bad", "there is no dispatcher: no worker is running, or none can reach Redis")
-	}
-	wanted := 0
-	for _, row := range s.Limits {
-		wanted += row.Waiting
-		if sum.Since.IsZero() || !row.Since.IsZero() && row.Since.Before(sum.Since) {
-			sum.Since = row.Since
-		}
-		switch {
-		case row.Paused:
-			since := ""
-			if c := s.lastChange("paused", row.Name, ""); !c.At.IsZero() {
-				since = " since " + clock(c.At, s.Now) + by(c)
-			}
-			add("bad", "%s is paused%s", row.Name, since)
-		case row.Limit.State == inspect.Exhausted:
-			add("wait", "%s is exhausted until %s (%s)", row.Name, clock(s.Now.Add(row.NextIn), s.Now), span(row.NextIn))
-		case len(row.Blocks) == 1:
-			b := row.Blocks[0]
-			add("bad", "%s is blocked until %s%s", meterName(row.Name+"|"+b.Key), clock(b.Until, s.Now), by(s.lastChange("blocked", row.Name, b.Key)))
-		case len(row.Blocks) > 1:
-			add("bad", "%s of %s are blocked", display.Count(len(row.Blocks), "key"), row.Name)
-		}
-	}
-	if len(s.Limits) > 0 && s.Limits[0].Waiting > 0 {
-		sum.Chief, sum.All = s.Limits[0].Name, s.Limits[0].Waiting*10 >= wanted*9
-	}
-	if n := len(sum.Troubles); n > 4 {
-		sum.Troubles = append(sum.Troubles[:3], trouble{"bad", fmt.Sprintf("and %d more", n-3)})
-	}
-}
-
-// lastChange returns the newest change of a limit or key with this What, or the zero value.
-func (s *snapshot) lastChange(what, limit, key string) (c throttle.Change) {
-	for _, c := range s.Changes {
-		if c.What == what && c.Limit == limit && c.Key == key {
-			return c
-		}
-	}
-	return c
-}
-
-// By returns " by NAME" for the change of lastChange, or "" if its author is unknown.
-func (s *snapshot) By(what, limit, key string) string { return by(s.lastChange(what, limit, key)) }
-
-func by(c throttle.Change) string {
-	if c.By == "" {
-		return ""
-	}
-	return " by " + short(c.By)
-}
-
-// changeText describes a change in a line.
-func changeText(c throttle.Change) string {
-	text := meterName(c.Limit + "|" + c.Key)
-	switch {
-	case c.Schedule != "":
-		return "schedule " + short(c.Schedule) + " " + c.What
-	case c.Job.ID != "":
-		return "job " + c.What + " of queue " + short(c.Job.Queue)
-	case c.Jobs > 0 && c.Job.Queue != "":
-		return display.Count(c.Jobs, "job") + " " + c.What + " of queue " + short(c.Job.Queue)
-	case c.Jobs > 0:
-		return display.Count(c.Jobs, "job") + " " + c.What
-	case c.Job.Queue != "":
-		return "queue " + short(c.Job.Queue) + " " + c.What
-	case c.What == "blocked":
-		return text + " blocked until " + clock(c.Until, time.Now())
-	case c.What == "set" && c.From != "", c.What == "defined" && c.From != "":
-		return text + ": " + display.Visible(c.From, shortText) + " → " + display.Visible(c.To, shortText)
-	case c.To != "":
-		return text + " " + c.What + ": " + display.Visible(c.To, shortText)
-	}
-	return text + " " + c.What
 }

@@ -2,16 +2,61 @@ package page
 
 import (
 	"bytes"
-	"encoding/json"
+	"crypto/sha256"
+	"embed"
+	"fmt"
+	"html/template"
 	"math"
+	"net/http"
+	"reflect"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/headgate/headgate/internal/display"
 	"github.com/headgate/headgate/internal/duration"
 	"github.com/headgate/headgate/internal/redact"
 )
+
+//go:embed assets/* templates/*.html
+var files embed.FS
+
+// serveAsset serves an asset. Browsers ask each time whether it has changed.
+func serveAsset(w http.ResponseWriter, r *http.Request, name string) {
+	data, err := files.ReadFile("assets/" + name)
+	if err != nil {
+		http.NotFound(w, r)
+		return
+	}
+	w.Header().Set("Cache-Control", "no-cache")
+	w.Header().Set("ETag", fmt.Sprintf("\"%x\"", sha256.Sum256(data)))
+	http.ServeContent(w, r, name, time.Time{}, bytes.NewReader(data))
+}
+
+// templates has the pages by name. Each page has a copy of the layout, because every page defines
+// the template "content".
+var templates = sync.OnceValue(func() map[string]*template.Template {
+	layout := template.Must(template.New("layout").Funcs(functions).ParseFS(files, "templates/layout.html", "templates/parts.html"))
+	found := map[string]*template.Template{}
+	for _, name := range []string{"limits", "waiting", "job", "jobs", "changes", "do", "message"} {
+		found[name] = template.Must(template.Must(layout.Clone()).ParseFS(files, "templates/"+name+".html"))
+	}
+	return found
+})
+
+// functions are for templates. Templates escape the results, except that of moment, which is HTML.
+// Templates have no style attributes, because the Content-Security-Policy forbids them; bars are
+// SVGs.
+var functions = template.FuncMap{
+	"num": func(n any) string { return display.Number(reflect.ValueOf(n).Int()) }, "perSecond": perSecond, "span": span,
+	"clock": moment, "since": since, "short": short, "plural": display.Count, "key": keyName, "meter": meterName, "change": changeText, "by": by,
+	"percent": func(share float64) string { return fmt.Sprintf("%.1f%%", 100*share) },
+	"act":     act, "to": to,
+	"isFull": func(share float64) bool { return share >= 0.95 },
+	"zone":   func(t time.Time) string { return t.Format("MST") },
+	"iso":    func(t time.Time) string { return t.Format(time.RFC3339) },
+}
 
 // The largest lengths of untrusted texts in bytes, in a line of a table and in a block.
 const (
@@ -24,6 +69,12 @@ func short(text string) string { return oneLine(display.Visible(text, shortText)
 
 // oneLine replaces each run of white space by one space.
 func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
+
+// keyName formats a key, which is untrusted.
+func keyName(key string) string { return short(display.Key(key)) }
+
+// meterName formats limit|key.
+func meterName(meter string) string { return short(display.Meter(meter)) }
 
 // perSecond formats a rate: with two decimals below 1, with one below 10, or else without decimals.
 // A rate below 0.005 is "0.00", and the rate 0 is "0".
@@ -60,31 +111,34 @@ func since(t, now time.Time) string {
 // day. The zero time is a dash.
 func clock(t, now time.Time) string {
 	t = t.In(now.Location()).Round(time.Second)
-	switch y, m, d := now.Date(); {
+	switch {
 	case t.IsZero():
 		return "–"
-	case t.Year() == y && t.Month() == m && t.Day() == d:
-		return t.Format("15:04:05")
-	case t.Year() == y:
+	case t.Format(time.DateOnly) == now.Format(time.DateOnly):
+		return t.Format(time.TimeOnly)
+	case t.Year() == now.Year():
 		return t.Format("Jan 2 15:04")
 	}
 	return t.Format("2006-01-02 15:04")
 }
 
-// keyName formats a key, which is untrusted.
-func keyName(key string) string { return short(display.Key(key)) }
-
-// meterName formats limit|key.
-func meterName(meter string) string { return short(display.Meter(meter)) }
+// moment returns clock in an element that the script converts to the viewer's zone.
+func moment(t, now time.Time) template.HTML {
+	if t.IsZero() {
+		return template.HTML(clock(t, now))
+	}
+	t = t.In(now.Location()).Round(time.Second)
+	return template.HTML(`<time datetime="` + t.Format(time.RFC3339) + `">` + clock(t, now) + `</time>`)
+}
 
 // redactor hides secrets in untrusted texts. Templates call its methods.
 type redactor struct{ redact.Redactor }
 
 // Block returns a payload, a result or an error. It indents JSON that is not too long or too deep.
 func (r redactor) Block(data []byte) string {
-	value, err := redact.Decode(data, 4*longText)
+	value, err := redact.Decode(data, longText)
 	if _, isText := value.(string); err == nil && !isText {
-		return display.Visible(indented(r.Value(value)), longText)
+		return display.Visible(redact.Encode(r.Value(value), "  "), longText)
 	}
 	return r.Clean(string(data), longText)
 }
@@ -102,18 +156,4 @@ func (r redactor) Header(name, value string) string {
 		return redact.Hidden
 	}
 	return oneLine(r.Clean(value, shortText))
-}
-
-// indented formats a JSON value with indentation. If one line of it is longer than longText, or if
-// it cannot be indented, it is on one line.
-func indented(value any) string {
-	var line, lines bytes.Buffer
-	encoder := json.NewEncoder(&line)
-	encoder.SetEscapeHTML(false)
-	_ = encoder.Encode(value) // the value was decoded, so it can be encoded
-	text := bytes.TrimRight(line.Bytes(), "\n")
-	if len(text) > longText || json.Indent(&lines, text, "", "  ") != nil {
-		return string(text)
-	}
-	return lines.String()
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/headgate/headgate/internal/asynqdb"
 	"github.com/headgate/headgate/internal/display"
+	"github.com/headgate/headgate/internal/duration"
 	"github.com/headgate/headgate/internal/inspect"
 	"github.com/headgate/headgate/internal/waitdb"
 	"github.com/headgate/headgate/throttle"
@@ -56,8 +57,7 @@ func loadWaiting(ctx context.Context, p *Page, s *snapshot, at address) (any, er
 		}
 		for _, lane := range lanes {
 			limit, key, _ := strings.Cut(lane.Meters[0], "|")
-			queue := p.queues.Sharded.QueueOf(lane.Queue)
-			row := laneRow{Lane: lane, Jobs: to("jobs", "state", tabs[1].States, "queue", queue, "limit", limit, "key", key)}
+			row := laneRow{Lane: lane, Jobs: to("jobs", "state", waitingStates, "queue", p.queues.Sharded.QueueOf(lane.Queue), "limit", limit, "key", key)}
 			if position, ok := positions[row.First]; ok {
 				row.Next = new(s.Position(position))
 			}
@@ -76,8 +76,7 @@ type jobData struct {
 	// not count as failures: see asynqdb.DB.Attempts.
 	Attempts []asynqdb.Attempt
 	Crashes  int
-	// PutBack reports whether the last error is a denial, or the handler put the job back.
-	PutBack bool
+	PutBack  bool // the last error is a denial, or the handler put the job back
 }
 
 func loadJob(ctx context.Context, p *Page, s *snapshot, at address) (any, error) {
@@ -89,8 +88,7 @@ func loadJob(ctx context.Context, p *Page, s *snapshot, at address) (any, error)
 	if err != nil {
 		return nil, err
 	}
-	d.Job = job
-	d.Failures = job.Retried
+	d.Job, d.Failures = job, job.Retried
 	if job.State == "archived" && job.LastErr != "" {
 		d.Failures++ // asynq does not count the failure that archived it
 	}
@@ -122,7 +120,7 @@ func (p *Page) serveFind(w http.ResponseWriter, r *http.Request) {
 	s := p.reader.latest(r.Context())
 	for _, row := range s.Limits {
 		if row.Name == text {
-			redirect(w, to("", "open", row.Name))
+			redirect(w, to("", "open", text))
 			return
 		}
 		if slices.ContainsFunc(s.Demand[row.Name], func(d waitdb.Demand) bool { return d.Key == text }) {
@@ -146,37 +144,49 @@ type jobsData struct {
 
 // tab is a link to the jobs in some states.
 type tab struct {
-	Name, States string
-	To           string
-	Count        int
-	On           bool
+	Name, To string
+	Count    int
+	On       bool
 }
 
-var tabs = []tab{
-	{Name: "All"},
-	{Name: "Waiting", States: inspect.Waiting + "," + inspect.Granted},
-	{Name: "Pending", States: "pending"},
-	{Name: "Scheduled", States: "scheduled"},
-	{Name: "Running", States: "active"},
-	{Name: "Retrying", States: "retry"},
-	{Name: "Completed", States: "completed"},
-	{Name: "Archived", States: "archived"},
+const waitingStates = inspect.Waiting + "," + inspect.Granted
+
+// tabStates are the names of the tabs, each with its states.
+var tabStates = [][2]string{
+	{"All", ""}, {"Waiting", waitingStates}, {"Pending", "pending"}, {"Scheduled", "scheduled"},
+	{"Running", "active"}, {"Retrying", "retry"}, {"Completed", "completed"}, {"Archived", "archived"},
 }
 
-var filterHints = []string{"type", "waits for limit", "waits for key", "text in the payload", "text in the last error", "for longer than, such as 24h"}
+// filterFields are the text fields of a filter. With state and queue they are its parameters, which
+// are named like the flags of "worker jobs".
+var filterFields = []field{
+	{Name: "type", Hint: "type"}, {Name: "limit", Hint: "waits for limit"}, {Name: "key", Hint: "waits for key"},
+	{Name: "payload", Hint: "text in the payload"}, {Name: "error", Hint: "text in the last error"},
+	{Name: "older", Hint: "for longer than, such as 24h"},
+}
 
 func loadJobs(ctx context.Context, p *Page, s *snapshot, at address) (any, error) {
-	d := jobsData{State: display.Visible(at.Get("state"), shortText), Queue: at.Get("queue"), Tabs: loadTabs(s, at.Values)}
-	for i, name := range filterNames[2:] {
-		d.Fields = append(d.Fields, field{Name: name, Value: display.Visible(at.Get(name), shortText), Hint: filterHints[i]})
+	d := jobsData{State: display.Visible(at.Get("state"), shortText), Queue: at.Get("queue")}
+	filter := []string{"state", at.Get("state"), "queue", d.Queue}
+	for _, f := range filterFields {
+		filter = append(filter, f.Name, at.Get(f.Name))
+		f.Value = display.Visible(at.Get(f.Name), shortText)
+		d.Fields = append(d.Fields, f)
+	}
+	with := func(name, value string) string { return to("jobs", append(slices.Clone(filter), name, value)...) }
+	for _, t := range tabStates {
+		d.Tabs = append(d.Tabs, tab{t[0], with("state", t[1]), countJobs(s, d.Queue, t[1]), at.Get("state") == t[1]})
 	}
 	if at.Get("from") != "" {
-		d.First = to("jobs", filterPairs(at.Values)...)
+		d.First = to("jobs", filter...)
 	}
 	for _, queue := range s.Queues {
 		d.Queues = append(d.Queues, queue.Queue)
 	}
-	f, err := newFilter(ctx, p.queues, at.Values)
+	f, err := newFilter(at.Values)
+	if err == nil {
+		err = f.Validate(ctx, p.queues)
+	}
 	if errors.Is(err, throttle.ErrUnavailable) {
 		return nil, err
 	}
@@ -187,36 +197,47 @@ func loadJobs(ctx context.Context, p *Page, s *snapshot, at address) (any, error
 		d.Wrong = display.Visible(err.Error(), 300)
 		return d, nil
 	}
-	jobs, next, err := p.queues.ListPage(ctx, f, inspect.ParseCursor(at.Get("from")), jobsPage, maxRead)
-	if err != nil {
+	var next inspect.Cursor
+	if d.Jobs, next, err = p.queues.ListPage(ctx, f, inspect.ParseCursor(at.Get("from")), jobsPage, maxRead); err != nil {
 		return nil, err
 	}
-	if d.Next = next.String(); d.Next != "" {
-		d.Next = to("jobs", append(filterPairs(at.Values), "from", d.Next)...)
+	if next != (inspect.Cursor{}) {
+		d.Next = with("from", next.String())
 	}
-	for i, job := range jobs {
+	for i, job := range d.Jobs {
 		if job.Position != nil {
-			jobs[i].Position = new(s.Position(*job.Position))
+			d.Jobs[i].Position = new(s.Position(*job.Position))
 		}
 	}
-	d.Jobs = jobs
 	return d, nil
 }
 
-// loadTabs counts the jobs of each tab in the filter's queue, whatever else the filter has.
-func loadTabs(s *snapshot, q url.Values) (list []tab) {
-	for _, t := range tabs {
-		for _, queue := range s.Queues {
-			switch of := q.Get("queue"); {
-			case of != "" && of != queue.Queue:
-			case t.States == "":
-				t.Count += queue.Size
-			default:
-				t.Count += queue.Count(strings.Split(t.States, ",")...)
-			}
+// countJobs counts the jobs of a queue, or of all queues, in some states.
+func countJobs(s *snapshot, of, states string) (n int) {
+	for _, queue := range s.Queues {
+		switch {
+		case of != "" && of != queue.Queue:
+		case states == "":
+			n += queue.Size
+		default:
+			n += queue.Count(strings.Split(states, ",")...)
 		}
-		t.To, t.On = to("jobs", append(filterPairs(q), "state", t.States)...), q.Get("state") == t.States
-		list = append(list, t)
 	}
-	return list
+	return n
+}
+
+func newFilter(q url.Values) (f inspect.Filter, err error) {
+	f = inspect.Filter{
+		Queue: q.Get("queue"), Type: q.Get("type"), Limit: q.Get("limit"), Key: q.Get("key"),
+		Payload: q.Get("payload"), Error: q.Get("error"),
+	}
+	if states := q.Get("state"); states != "" {
+		f.States = strings.Split(states, ",")
+	}
+	if older := q.Get("older"); older != "" {
+		if f.OlderThan, err = duration.Parse(older); err != nil {
+			err = &throttle.FieldError{Field: "older", Value: older, Want: "want a duration such as 90s, 24h or 7d"}
+		}
+	}
+	return f, err
 }

@@ -54,7 +54,8 @@ func loadLimits(ctx context.Context, p *Page, s *snapshot, at address) (any, err
 		d.Open, err = loadOpenLimit(ctx, p, s, &s.Limits[open], at)
 		at = address{Values: url.Values{}}
 	}
-	d.Pages, d.Rows = newPages(at, page, limitsPage, len(s.Limits)), pageOf(s.Limits, page, limitsPage)
+	d.Pages = newPages(at, page, limitsPage, len(s.Limits))
+	d.Rows = on(d.Pages, s.Limits)
 	return d, err
 }
 
@@ -76,9 +77,8 @@ func loadOpenLimit(ctx context.Context, p *Page, s *snapshot, row *limitRow, at 
 	if o.Query != "" && len(o.Query) <= 200 && !slices.Contains(keys, o.Query) {
 		keys = append([]string{o.Query}, keys...)
 	}
-	page := pageNumber(at)
-	o.Pages = newPages(at, page, keysPage, len(keys))
-	meters, err := p.queues.Meters(ctx, row.Name, pageOf(keys, page, keysPage))
+	o.Pages = newPages(at, pageNumber(at), keysPage, len(keys))
+	meters, err := p.queues.Meters(ctx, row.Name, on(o.Pages, keys))
 	if err != nil {
 		return nil, err
 	}
@@ -112,8 +112,8 @@ type blockRow struct {
 }
 
 func loadChanges(_ context.Context, _ *Page, s *snapshot, at address) (any, error) {
-	page := pageNumber(at)
-	d := changesData{Pages: newPages(at, page, changesPage, len(s.Changes)), Changes: pageOf(s.Changes, page, changesPage)}
+	d := changesData{Pages: newPages(at, pageNumber(at), changesPage, len(s.Changes))}
+	d.Changes = on(d.Pages, s.Changes)
 	for _, row := range s.Limits {
 		for _, b := range row.Blocks {
 			d.Blocks = append(d.Blocks, blockRow{row.Name, b})

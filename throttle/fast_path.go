@@ -179,10 +179,9 @@ next:
 }
 
 // args returns the arguments of the script. The first three are those in sender: caller, number and
-// attempt. Calls that follow each other, have equal needs, and need all meters of the batch share
-// one group of arguments.
+// attempt. Equal calls that follow each other share one group of arguments.
 func (b *fastBatch) args(sender []any) []any {
-	args := slices.Grow(sender, 3*len(b.limits)+5*len(b.calls))
+	args := slices.Grow(sender, 3*len(b.limits)+6*len(b.calls))
 	for _, f := range b.limits {
 		args = append(args, f.name)
 	}
@@ -192,35 +191,23 @@ func (b *fastBatch) args(sender []any) []any {
 	for _, f := range b.limits {
 		args = append(args, f.rate)
 	}
-	for i, equal := 0, 0; i < len(b.calls); i += equal {
-		c := b.calls[i]
-		equal = 1
-		for i+equal < len(b.calls) && slices.Equal(c.needs, b.calls[i+equal].needs) {
+	for calls := b.calls; len(calls) > 0; {
+		c, equal := calls[0], 1
+		for equal < len(calls) && slices.Equal(c.needs, calls[equal].needs) {
 			equal++
 		}
-		all, head, times := len(c.meters) == len(b.limits) && slices.IsSorted(c.meters), any(""), 1
-		switch {
-		case !all:
-			head, times = len(c.meters), equal
-		case equal > 1:
-			head = -equal
-		}
-		for range times {
-			args = append(args, head)
-			for j, need := range c.needs {
-				if !all {
-					args = append(args, c.meters[j]+1)
-				}
-				limit := c.limits[j].limit
-				n, period := int64(limit.N), limit.PeriodUS()
-				aheadUS, ahead := meter.Span(int64(limit.Capacity-need.Cost), n, period)
-				costUS, cost := meter.Span(int64(need.Cost), n, period)
-				fractions := ""
-				if ahead > 0 || cost > 0 {
-					fractions = strconv.FormatInt(ahead, 10) + " " + strconv.FormatInt(cost, 10)
-				}
-				args = append(args, aheadUS, costUS, fractions)
+		calls = calls[equal:]
+		args = append(args, equal, len(c.needs))
+		for i, need := range c.needs {
+			limit := c.limits[i].limit
+			n, period := int64(limit.N), limit.PeriodUS()
+			aheadUS, ahead := meter.Span(int64(limit.Capacity-need.Cost), n, period)
+			costUS, cost := meter.Span(int64(need.Cost), n, period)
+			fractions := ""
+			if ahead > 0 || cost > 0 {
+				fractions = strconv.FormatInt(ahead, 10) + " " + strconv.FormatInt(cost, 10)
 			}
+			args = append(args, c.meters[i]+1, aheadUS, costUS, fractions)
 		}
 	}
 	return args

@@ -7,11 +7,9 @@
 -- ARGV[2] number of the call; only repeats of the call have the same number
 -- ARGV[3] attempt: 1 when the call is sent for the first time, 2 and more in a repeat
 -- ARGV[4…] limit of each meter; then the summary of each limit (see summary.lua); then the rate of
---   each limit, "n period_us"; then for each call or group of equal calls:
---     head       '' for a call that needs all meters in order; -k for k equal calls that each need
---                all meters in order; k for a call that needs k of the meters
---     and for each meter that the call needs:
---     meter      number of the meter, from 1; left out if the call needs all meters
+--   each limit, "n period_us"; then for each group of equal calls the number of calls, the number of
+--   meters that each of them needs, and for each of these meters:
+--     meter      number of the meter, from 1
 --     ahead_us   the permits are free if the TAT (see gcra.lua) is at most this far ahead of now
 --     cost_us    time by which the cost moves the TAT
 --     fractions  n-ths of a microsecond of ahead_us and of cost_us; '' if both are 0
@@ -54,64 +52,52 @@ for k = 1, n do
 end
 
 if attempt ~= '1' then
-  local taken, before = match(call('GET', hg('admitted', caller)) or '', '^' .. call_number .. ' (%d+) (.*)$')
+  local first_taken, before = match(call('GET', hg('admitted', caller)) or '', '^' .. call_number .. ' (%d+) (.*)$')
   if before then
     before = string.gsub(before, '.', { ['+'] = '=', ['-'] = '?' })
-    return time[1] .. ' ' .. time[2] .. ' ' .. before .. ' ' .. taken .. found
+    return time[1] .. ' ' .. time[2] .. ' ' .. before .. ' ' .. first_taken .. found
   end
 end
 
 -- If a job is denied or undecided, the script decides no later job that needs one of its meters.
-local verdicts, all_taken, taken_meters, denied = '', false, nil, nil
+local verdicts, taken, any_taken, denied = '', {}, false, nil
 local j = 3 * n + 4
 while j <= last do
-  local count, equal, has_list = n, 1, false -- meters of a call, equal calls, whether the meters are listed
-  if ARGV[j] ~= '' then
-    local head = ARGV[j] + 0
-    if head < 0 then equal = -head else count, has_list = head, true end
-  end
-  local width = has_list and 4 or 3
-  for _ = 1, equal do
+  local first, final = j + 2, j + 1 + 4 * ARGV[j + 1]
+  for _ = 1, ARGV[j] do
     local verdict = '+'
-    for i = 1, count do
-      local at = j + width * i - 2
-      local k = has_list and ARGV[at - 1] + 0 or i
-      local early_us = tats[k] and tats[k] - ARGV[at] - now_us
+    for at = first, final, 4 do
+      local k = ARGV[at] + 0
+      local early_us = tats[k] and tats[k] - ARGV[at + 1] - now_us
       if not early_us or denied and denied[k] then
         verdict = '?'
         break
       end
-      if early_us > 0 or early_us == 0 and fractions[k] > (match(ARGV[at + 2], '^%d+') or 0) + 0 then verdict = '-' end
+      if early_us > 0 or early_us == 0 and fractions[k] > (match(ARGV[at + 3], '^%d+') or 0) + 0 then verdict = '-' end
     end
     if verdict == '+' then
-      all_taken = all_taken or not has_list
-      for i = 1, count do
-        local at = j + width * i - 2
-        local k = has_list and ARGV[at - 1] + 0 or i
-        local tat, parts = tats[k] + ARGV[at + 1], ARGV[at + 2]
+      for at = first, final, 4 do
+        local k, parts = ARGV[at] + 0, ARGV[at + 3]
+        local tat = tats[k] + ARGV[at + 2]
         if parts ~= '' then
           local whole, fraction = match(ARGV[rate_at + k], '^%d+') + 0, fractions[k] + match(parts, '%d+$')
           if fraction >= whole then tat, fraction = tat + 1, fraction - whole end
           fractions[k] = fraction
         end
-        tats[k] = tat
-        if has_list then
-          taken_meters = taken_meters or {}
-          taken_meters[k] = true
-        end
+        tats[k], taken[k], any_taken = tat, true, true
       end
     elseif caller ~= '' then
       denied = denied or {}
-      for i = 1, count do denied[has_list and ARGV[j + 4 * i - 3] + 0 or i] = true end
+      for at = first, final, 4 do denied[ARGV[at] + 0] = true end
     end
     verdicts = verdicts .. verdict
   end
-  j = j + 1 + width * count
+  j = final + 1
 end
 
-if caller ~= '' and (all_taken or taken_meters) then call('SET', hg('admitted', caller), call_number .. ' ' .. int(now_us) .. ' ' .. verdicts, 'PX', int(GRACE_MS)) end
+if caller ~= '' and any_taken then call('SET', hg('admitted', caller), call_number .. ' ' .. int(now_us) .. ' ' .. verdicts, 'PX', int(GRACE_MS)) end
 for k = 1, n do
-  if all_taken or taken_meters and taken_meters[k] then
+  if taken[k] then
     local tat, fraction = tats[k], fractions[k]
     local parts = fraction == 0 and ' 0 ' or ' ' .. int(fraction) .. ' '
     call('SET', KEYS[k + 1], int(tat) .. parts .. ARGV[rate_at + k], 'PX', int(ceil((tat - now_us) / 1000) + GRACE_MS))

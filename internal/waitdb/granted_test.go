@@ -119,31 +119,6 @@ func TestGranted_JobDenied_PermitsPassOn(t *testing.T) {
 	})
 }
 
-// TestMaxWait: a job waits until its time is up, whatever it would have to wait for
-// then, and from that moment on it is neither granted nor let by.
-func TestMaxWait(t *testing.T) {
-	onRedis(t, func(t *testing.T, s *fixture) {
-		define(t, s, perMinute("l", 1))
-		s.acquire(t, "a", one("l"))
-		before := s.traces(t)
-		b, c := job("b"), job("c")
-		b.MaxWait, c.MaxWait = time.Minute, 10*time.Minute
-		expect(t, "though its permit exists just then", s.acquireJob(t, b, one("l")).Outcome, denied)
-		expect(t, "behind it", s.acquireJob(t, c, one("l")).Outcome, denied)
-		s.pump(t)
-		s.wait(time.Minute - time.Microsecond)
-		expect(t, "no job is promoted yet", s.pumped(t), nil)
-		s.wait(time.Microsecond)
-		expect(t, "promoted as too late, and granted", s.pumped(t), []string{"b", "c"})
-		late := s.acquireJob(t, b, one("l"))
-		expect(t, "b", [2]any{late.Outcome, late.RetryAfter}, [2]any{throttle.Expired, time.Duration(0)})
-		expect(t, "why", late.String(), "limit l for k did not let it run within the time that it may wait")
-		expect(t, "c", s.acquireJob(t, c, one("l")).Outcome, allowed)
-		s.pump(t)
-		expect(t, "traces", s.traces(t), before)
-	})
-}
-
 // TestMaxWait_GrantedButExpired: a granted job whose time is up before it arrives is not let by,
 // and what was reserved for it is another's at once.
 func TestMaxWait_GrantedButExpired(t *testing.T) {
@@ -208,7 +183,9 @@ func TestMaxWait_UnknownWait(t *testing.T) {
 			s.wait(time.Microsecond)
 			expect(t, "granted again", s.pumped(t), []string{"b"})
 		}
-		expect(t, "b", s.acquireJob(t, b, one("c")).Outcome, throttle.Expired)
+		late := s.acquireJob(t, b, one("c"))
+		expect(t, "b", [2]any{late.Outcome, late.RetryAfter}, [2]any{throttle.Expired, time.Duration(0)})
+		expect(t, "why", late.String(), "limit c for k did not let it run within the time that it may wait")
 		s.wait(time.Second)
 		expect(t, "granted when it is gone", s.pumped(t), nil)
 		must(t, s.lanes.Free(background, d.Holder, one("c")))

@@ -60,14 +60,6 @@ func Over(limit throttle.Limit, history []Admission) int {
 	return len(judge(limit, history, 0))
 }
 
-// Busiest returns the most permits in any window (t-w, t] of the history. A w below a microsecond
-// counts as one microsecond.
-func Busiest(history []Admission, w time.Duration) int {
-	most := 0
-	slide(sorted(history), max(1, w.Microseconds()), func(_, _ Admission, sum int) { most = max(most, sum) })
-	return most
-}
-
 // judge describes every violation, in the order of time. Calls may be sent up to late microseconds
 // after their permits were taken. An unknown kind is a violation, so that no history passes
 // unchecked.

@@ -188,21 +188,6 @@ func TestCheck_Message(t *testing.T) {
 	}
 }
 
-func TestBusiest(t *testing.T) {
-	history := []Admission{{At: 0, Cost: 1}, {At: 9, Cost: 2}, {At: 10, Cost: 4}, {At: 30, Cost: 5}}
-	for w, want := range map[int]int{1: 5, 2: 6, 10: 6, 11: 7, 21: 9, 22: 11, 100: 12} {
-		if got := Busiest(history, us(w)); got != want {
-			t.Errorf("busiest %d µs: %d, want %d", w, got, want)
-		}
-	}
-	if got := Busiest(history, time.Nanosecond); got != 5 {
-		t.Errorf("busiest nanosecond: %d, want 5", got)
-	}
-	if got := Busiest(nil, time.Second); got != 0 {
-		t.Errorf("busiest of nothing: %d", got)
-	}
-}
-
 // TestCheck_AllPairs holds the one pass against the definition.
 func TestCheck_AllPairs(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

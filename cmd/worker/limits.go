@@ -86,34 +86,36 @@ func (k keyView) String() string {
 	return text
 }
 
-func limitViews(status *inspect.Status, limits ...inspect.Definition) []limitView {
-	views := make([]limitView, len(limits))
-	for i, l := range limits {
+func limitViews(ctx context.Context, q *inspect.Queues, byShard bool, limits ...inspect.Definition) ([]limitView, error) {
+	status, err := q.Status(ctx, byShard)
+	if err != nil {
+		return nil, err
+	}
+	var views []limitView
+	for _, l := range limits {
 		v := limitView{Name: l.Name, Definition: l.String(), Paused: l.Paused}
-		var last *forecast.Estimate
 		for _, d := range status.Demand[l.Name] {
 			eta := status.KeyETA(l.Name, d.Key)
 			if eta == nil {
 				continue
 			}
-			if last == nil {
-				last = new(*eta)
+			if v.ETA == nil {
+				v.ETA = (*cli.ETA)(eta)
 			}
-			*last = eta.OrLater(*last)
+			v.ETA = new(cli.ETA(eta.OrLater(forecast.Estimate(*v.ETA))))
 			v.Waiting = append(v.Waiting, backlogView{d.Key, d.Permits, cli.ETA(*eta)})
 			v.Keys++
 			v.PermitsWanted += d.Permits
 		}
-		v.ETA = (*cli.ETA)(last)
 		for _, b := range l.Blocks {
 			v.Blocked = append(v.Blocked, keyView{Key: b.Key, Until: b.Until})
 		}
 		for _, k := range l.Keys {
 			v.Overrides = append(v.Overrides, keyView{Key: k.Key, Text: k.String()})
 		}
-		views[i] = v
+		views = append(views, v)
 	}
-	return views
+	return views, nil
 }
 
 type limitsList struct {
@@ -132,12 +134,12 @@ func (c *limitsList) Run(ctx context.Context, q *inspect.Queues, stdio cli.IO) e
 	if err != nil {
 		return err
 	}
-	status, err := q.Status(ctx, c.Shards)
+	views, err := limitViews(ctx, q, c.Shards, limits...)
 	if err != nil {
 		return err
 	}
 	const none = `there are no limits yet: "worker run" creates the limits of its config, and "worker limits set" creates one`
-	return cli.List(stdio.Out, c.JSON, limitViews(status, limits...), none, "NAME", "DEFINITION", "KEYS", "PERMITS WANTED", "ETA", "BLOCKED", "OVERRIDES")
+	return cli.List(stdio.Out, c.JSON, views, none, "NAME", "DEFINITION", "KEYS", "PERMITS WANTED", "ETA", "BLOCKED", "OVERRIDES")
 }
 
 type limitsShow struct {
@@ -150,11 +152,11 @@ func (c *limitsShow) Run(ctx context.Context, q *inspect.Queues, stdio cli.IO) e
 	if err != nil {
 		return err
 	}
-	status, err := q.Status(ctx, false)
+	views, err := limitViews(ctx, q, false, limit)
 	if err != nil {
 		return err
 	}
-	return cli.Print(stdio.Out, c.JSON, limitViews(status, limit)[0])
+	return cli.Print(stdio.Out, c.JSON, views[0])
 }
 
 type limitsPeek struct {
@@ -228,9 +230,8 @@ type limitKey struct {
 	Key  *string `placeholder:"KEY" help:"Key, if the limit counts by key."`
 }
 
-// normalized returns the key in the form that the jobs of the limit use. Without a
-// key it returns "". If all tasks that use the limit give a key, it returns an error, because no
-// job uses the meter of the empty key.
+// normalized returns the key in the form that the jobs of the limit use, or "" without a key. If all
+// tasks that use the limit give a key, no key is an error, because no job uses the empty key.
 func (c limitKey) normalized(conf *config.Config) (string, error) {
 	if c.Key != nil && *c.Key != "" {
 		key, err := conf.Tasks.Key(c.Name, *c.Key)
@@ -244,9 +245,10 @@ func (c limitKey) normalized(conf *config.Config) (string, error) {
 	return "", cli.Usagef("limit %s counts by key (%s): want --key KEY", c.Name, strings.Join(slices.Compact(keys), ", "))
 }
 
-// each calls do for the limiter of each shard that counts the key.
-func (c limitKey) each(ctx context.Context, q *inspect.Queues, key string, do func(l *waitdb.DB, ctx context.Context, limit, key string) error) error {
-	return usageUnlessDown(q.EachPlace(c.Name, &key, func(l *waitdb.DB, _ shard.Shard) error { return do(l, ctx, c.Name, key) }))
+// change calls do for the limiter of each shard that counts the key, and confirms it.
+func (c limitKey) change(ctx context.Context, q *inspect.Queues, stdio cli.IO, key, done string, do func(l *waitdb.DB, ctx context.Context, limit, key string) error) error {
+	err := q.EachPlace(c.Name, &key, func(l *waitdb.DB, _ shard.Shard) error { return do(l, ctx, c.Name, key) })
+	return confirm(stdio, usageUnlessDown(err), "%s %s", done, display.Meter(c.Name+"|"+key))
 }
 
 type limitsReset struct{ limitKey }
@@ -256,11 +258,7 @@ func (c *limitsReset) Run(ctx context.Context, conn *connection, q *inspect.Queu
 	if err != nil {
 		return err
 	}
-	text := c.Name
-	if key != "" {
-		text += " of " + key
-	}
-	return confirm(stdio, c.each(ctx, q, key, (*waitdb.DB).Reset), "reset %s", text)
+	return c.change(ctx, q, stdio, key, "reset", (*waitdb.DB).Reset)
 }
 
 type limitsUnset struct {
@@ -283,7 +281,7 @@ func (c *limitsUnset) Run(ctx context.Context, conn *connection, q *inspect.Queu
 	if err != nil {
 		return err
 	}
-	return confirm(stdio, c.each(ctx, q, key, (*waitdb.DB).UnsetKey), "unset %s of %s", c.Name, key)
+	return c.change(ctx, q, stdio, key, "unset", (*waitdb.DB).UnsetKey)
 }
 
 type limitsSet struct {

@@ -203,6 +203,10 @@ func (d *decoder) checkTasks(all Tasks, limits []throttle.Limit, types []string)
 func (d *decoder) checkNeeds(path string, needs []Need, limits []throttle.Limit) {
 	names := namesOf(limits)
 	seen := map[[2]string]bool{}
+	uses := map[string]int{}
+	for _, n := range needs {
+		uses[n.Limit]++
+	}
 	for i, n := range needs {
 		at := indexed(path, i)
 		if n.Limit == "" {
@@ -210,6 +214,9 @@ func (d *decoder) checkNeeds(path string, needs []Need, limits []throttle.Limit)
 			continue
 		}
 		d.checkReference(at+".limit", "limit", n.Limit, names)
+		if uses[n.Limit] > 1 && !n.Settle.IsZero() {
+			d.errorf(at+".settle", "the task needs limit %s %d times, and a job settles one cost for each limit: want one need of this limit", n.Limit, uses[n.Limit])
+		}
 		meter := [2]string{n.Limit, n.Key.String()}
 		if seen[meter] {
 			d.errorf(at+".limit", "limit %s is there twice with the same key: keep one, with the costs added up", n.Limit)

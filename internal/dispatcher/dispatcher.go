@@ -274,7 +274,7 @@ func (d *dispatcher) handle(ctx context.Context, n waitdb.Notification) bool {
 			return false
 		}
 		if d.core != nil && n.Kind == waitdb.Reconnected {
-			d.core.ChangedLimit(d.clock.now(), "")
+			d.core.Changed(d.clock.now(), "")
 		}
 		d.renewAt = now
 		return true
@@ -297,13 +297,11 @@ func (d *dispatcher) handle(ctx context.Context, n waitdb.Notification) bool {
 		return true
 	case n.Kind == waitdb.JobArrived:
 		d.core.Arrived(d.clock.now(), n.Name)
-	case n.Kind == waitdb.MeterChanged:
+	case n.Kind == waitdb.MeterChanged || n.Kind == waitdb.LimitChanged:
 		d.core.Changed(d.clock.now(), n.Name)
-	case n.Kind == waitdb.LimitChanged:
-		d.core.ChangedLimit(d.clock.now(), n.Name)
 	}
 	if n.Number > d.lastChange+1 { // the notification before this one was lost
-		d.core.ChangedLimit(d.clock.now(), "")
+		d.core.Changed(d.clock.now(), "")
 	}
 	d.lastChange = max(d.lastChange, n.Number)
 	return true

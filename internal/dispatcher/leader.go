@@ -78,7 +78,7 @@ func (d *dispatcher) readMissed(ctx context.Context, l waitdb.Leadership, all bo
 		return err
 	}
 	if d.lastChange < d.expectedChange {
-		d.core.ChangedLimit(d.clock.now(), "")
+		d.core.Changed(d.clock.now(), "")
 		d.lastChange = d.expectedChange
 	}
 	d.expectedChange = l.Changes

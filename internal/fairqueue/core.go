@@ -27,17 +27,11 @@ type Core struct {
 	expiries priorityQueue[*lane]
 	// notifications are the granted jobs to promote, by time.
 	notifications []notification
-	// pendingTurns are the turns that have no reply yet, at most maxPendingTurns. served lists the
-	// meters that gave their lanes these turns.
-	pendingTurns    []pendingTurn
-	maxPendingTurns int
-	served          []*meter
-	touched         map[*meter]bool // meters whose result of Sharing may have changed
-	// slotQueues are the queues with lanes that wait for a worker.
-	slotQueues []*queue
-	// exact is set in a simulation: meter replies never become outdated.
-	exact bool
-	off   rule // rules disabled by a test
+	pendingTurns  []pendingTurn   // turns that have no result yet
+	touched       map[*meter]bool // meters whose result of Sharing may have changed
+	slotQueues    []*queue        // queues with lanes that wait for a worker
+	exact         bool            // meter replies never become outdated
+	off           rule            // rules disabled by a test
 }
 
 // New returns a core that knows of no lane.
@@ -46,7 +40,7 @@ func New() *Core {
 }
 
 // NewExact returns a core for simulations, in which only its own turns change the meters. It never
-// tries a turn before the time a meter reported.
+// tries a turn before the time that a meter reported.
 func NewExact() *Core {
 	c := New()
 	c.exact = true
@@ -67,3 +61,99 @@ func (c *Core) Next(now int64) int64 {
 	}
 	return max(now, next)
 }
+
+func (c *Core) nextNumber() int64 {
+	c.seq++
+	return c.seq
+}
+
+// Need describes how many permits of one meter the first job of a lane needs, and when the meter
+// can give them. Ready is a time in Unix microseconds, Refill a duration in microseconds.
+type Need struct {
+	Cost int64
+	// Ready is the earliest time at which the meter has Cost free permits in addition to those
+	// reserved or held for others. Ready moves later as other lanes take permits, and earlier only
+	// if the meter changes.
+	Ready int64
+	// Known is false if all permits of a concurrency limit are leased. Ready is then the end of a
+	// lease, but permits return sooner if jobs end sooner.
+	Known bool
+	// Blocked reports whether the meter is paused, or blocked by its upstream.
+	Blocked bool
+	// Refill is the time until Cost used permits are free again: Cost*period/N for a funnel or a
+	// token bucket, the period for a window, the lease for a concurrency limit.
+	Refill int64
+	// PerRefill is the number of jobs of this cost whose permits become free at the same moment:
+	// N/Cost for a window, 1 otherwise.
+	PerRefill int64
+}
+
+// Turn is one attempt to grant the first job of a lane its permits.
+type Turn struct {
+	Lane string
+	// Redis grants the job only if its permits are available within Advance, in microseconds. With
+	// 0, the permits must be available now.
+	Advance int64
+	// Held has, in the order of the lane's meters, the number of permits held for lanes with an
+	// earlier turn. This turn must not take them.
+	Held []int64
+}
+
+// Outcome is the outcome of a turn.
+type Outcome int
+
+const (
+	Granted    Outcome = iota // the lane's first job is granted: its permits are reserved
+	Refused                   // a meter of the lane has too few free permits for the job
+	Skipped                   // an earlier turn of the batch that shares a meter was refused
+	Empty                     // no job waits in the lane
+	Full                      // the lane already has as many granted jobs as the capacity of its meters allows
+	Impossible                // a limit is gone or too small; a worker takes the job without permits and fails it
+)
+
+// Result is the reply to a Turn.
+type Result struct {
+	Outcome Outcome
+	// Job is the ID of the job if the outcome is Granted or Impossible. A granted job's permits are
+	// available from At, and reserved until Until, in Unix microseconds.
+	Job       string
+	At, Until int64
+	// TakesEarly reports whether the job can be promoted before At. Its worker then takes the
+	// permits early, and starts the job at At.
+	TakesEarly bool
+	// Next lists the needs of the lane's first job after the batch, in the order of the lane's
+	// meters; nil if no job waits. Each Ready assumes that Held of one turn is kept for others: of
+	// the lane's last turn in the batch that was not Skipped, or of its first turn if all were
+	// Skipped.
+	Next []Need
+	// Redis grants the job of Next at most MaxAdvance before its permits are available, in
+	// microseconds.
+	MaxAdvance int64
+	// Granted is the number of granted jobs of the lane that have not arrived, counted right after
+	// this turn. It means nothing if the turn was Skipped.
+	Granted int
+}
+
+// rule is a bit set of scheduling rules. All are active in production; tests disable single rules
+// to show their effect.
+type rule int
+
+const (
+	keepPosition   rule = 1 << iota // a lane that moves to another meter keeps its position
+	noOvertaking                    // no lane is granted before one with an earlier turn at one of its meters
+	holding                         // a lane that waits for a faster meter keeps permits of its slower meter
+	holdingBehind                   // permits are also kept back while the lane waits behind one with an earlier turn
+	yielding                        // permits kept back for a lane are available to lanes with an earlier turn
+	meeting                         // if a lane's meters are ready at different times, permits of the first are kept until all are ready
+	filling                         // a lane is passed over if it has as many granted jobs as its meters can give at once
+	passingOver                     // lanes of a queue that takes no jobs are passed over
+	weighing                        // queues and fairness keys take turns by weight
+	ranking                         // queues of a lower rank go first
+	comingLast                      // a queue or key that becomes active starts behind those already waiting
+	comingBack                      // a lane that moves back to a meter where it used its turn without a grant goes first
+	holdingSeveral                  // at window meters, permits are kept back for several turns of a lane
+	promoteAgain                    // a granted job that does not arrive is promoted again
+)
+
+// isDisabled reports whether a test has disabled a rule.
+func (c *Core) isDisabled(r rule) bool { return c.off&r != 0 }

@@ -40,7 +40,7 @@ func TestChanged_ForgetsBounds(t *testing.T) {
 	c.AddLane("q\napi|", 1)
 	turnsOf(c, 1, refused(second/2))
 	for name, change := range map[string]func(){
-		"another limit": func() { c.ChangedLimit(2, "ap") },
+		"another limit": func() { c.Changed(2, "ap") },
 		"another meter": func() { c.Changed(2, "api|x") },
 	} {
 		change()
@@ -48,8 +48,8 @@ func TestChanged_ForgetsBounds(t *testing.T) {
 	}
 	for name, change := range map[string]func(){
 		"the meter": func() { c.Changed(2, "api|") },
-		"its limit": func() { c.ChangedLimit(2, "api") },
-		"all":       func() { c.ChangedLimit(2, "") },
+		"its limit": func() { c.Changed(2, "api") },
+		"all":       func() { c.Changed(2, "") },
 	} {
 		change()
 		same(t, name, turnsOf(c, 2, refused(second/2)), "q\napi|")

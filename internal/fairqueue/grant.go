@@ -2,26 +2,6 @@ package fairqueue
 
 import "slices"
 
-// grants tracks the granted jobs of a lane that have not taken their permits yet.
-type grants struct {
-	granted int // number of these jobs: Redis's last reply plus the grants since then
-	// reserved lists granted jobs with reserved permits, oldest first. Redis reports only the
-	// number of granted jobs that have not arrived. Any arriving job takes the oldest permits, so
-	// only the last `granted` entries count. The other entries stay until the next ExpireGrants
-	// call.
-	reserved []grant
-	overdue  []grant // jobs with expired reservations; they are promoted again, at growing pauses
-	// expiry is the time of the next ExpireGrants call for this lane, checkedAt the time of the
-	// last one.
-	expiry    item[*lane]
-	checkedAt int64
-	full      bool // the lane gets no turns: it has as many granted jobs as its meters give at once
-	// Between a server's slot report and the lane's next ExpireGrants reply, fromReport is true.
-	// Jobs that this reply shows as arrived had taken their slots before the report, so setGranted
-	// subtracts them from slotsInFlight.
-	fromReport bool
-}
-
 // grant is a granted job. It is promoted at notifyAt, its permits are available from due, and its
 // reservation ends at until.
 type grant struct {
@@ -29,6 +9,21 @@ type grant struct {
 	notifyAt, due, until int64
 	pause                int64 // backoff before the next promotion; 0 until the job is overdue
 }
+
+// GrantedJob is a granted job that must be moved to the head of its queue.
+type GrantedJob struct{ Queue, ID, Lane string }
+
+// State is the state of a granted job after an attempt to move it to the head of its queue.
+type State string
+
+const (
+	StateUnknown State = ""        // the queues could not be reached
+	StateMoved   State = "moved"   // it was put back, and is now at the head of its queue
+	StatePending State = "pending" // it was in its queue already
+	StateActive  State = "active"  // a worker has it
+	StateDone    State = "done"    // it no longer waits for permits: it was completed, archived or enqueued again
+	StateGone    State = "gone"    // there is no such job
+)
 
 const (
 	// minPause and maxPause bound the pauses between promotions of an overdue job.
@@ -47,14 +42,14 @@ const (
 )
 
 // grant records a granted job and schedules its promotion and the check of its reservation.
-func (c *Core) grant(now int64, l *lane, r Result) {
+func (c *Core) grant(now int64, l *lane, r *Result) {
 	if r.Outcome == Impossible {
 		r.At, r.Until = now, now+minPause
 	}
 	// A dense funnel frees the permits of a job in less than a notifyStep. If each of its jobs were
 	// promoted early, they would occupy many worker slots until they may start. So their promotion
 	// is rounded up to the next step.
-	dense := len(l.needs) > 0 && l.needs[0].refill < notifyStep
+	dense := len(l.needs) > 0 && l.needs[0].Refill < notifyStep
 	at := r.At
 	switch {
 	case dense && at > now:
@@ -63,7 +58,7 @@ func (c *Core) grant(now int64, l *lane, r Result) {
 		at = now
 	}
 	c.limitIfLate(now, l, len(l.overdue) > 0)
-	l.setGranted(l.granted + 1)
+	l.countGranted(l.granted + 1)
 	l.queue.slotsInFlight++
 	l.passedSince = 0
 	l.reserved = append(l.reserved, grant{id: r.Job, notifyAt: at, due: r.At, until: r.Until})
@@ -90,24 +85,41 @@ func (c *Core) GrantedLanes(meter string) (names []string) {
 	return names
 }
 
-// HasLane reports whether the core knows of waiting or granted jobs of a lane.
-func (c *Core) HasLane(name string) bool { return c.lanes[name] != nil }
-
-// setGranted stores the number of granted jobs as reported by Redis. A smaller number than before
-// means that jobs have arrived.
+// setGranted stores the number of granted jobs as reported by Redis, and schedules the next check
+// of the lane's grants for the time at which its next reservation expires. A smaller number than
+// before means that jobs have arrived.
 func (c *Core) setGranted(now int64, l *lane, granted int) {
-	arrived := l.granted - granted
-	l.setGranted(granted)
-	if arrived > 0 {
-		c.resumeQueue(now, l.queue)
-		c.clearFull(l)
+	arrived := granted < l.granted
+	l.countGranted(granted)
+	if arrived {
+		c.arrived(now, l)
 	}
 	if granted == 0 {
 		l.reserved, l.overdue = nil, nil
 	}
-	c.expireNext(now, l)
-	if l.waitsAt == nil && l.granted == 0 && l.pendingTurns == 0 {
-		c.expiries.remove(&l.expiry)
+	next := never
+	for _, g := range l.overdue {
+		next = min(next, g.until)
+	}
+	if len(l.overdue) > 0 && l.queue.stopped {
+		l.queue.probedAt = min(max(l.queue.probedAt, now)+probeInterval, now+maxPause)
+		next = l.queue.probedAt
+	}
+	if len(l.reserved) > 0 {
+		next = min(next, max(l.reserved[0].until, l.checkedAt+minPause))
+	}
+	if next == never && l.full {
+		next = now + lostReplyPause
+	}
+	if granted > len(l.reserved)+len(l.overdue) { // the core does not know the rest
+		c.expiries.putBy(&l.expiry, min(next, now+lostReplyPause))
+		return
+	}
+	if l.expiry.remove(); next < never {
+		c.expiries.put(&l.expiry, next)
+	}
+	if l.at == nil && granted == 0 && l.pendingTurns == 0 {
+		l.expiry.remove()
 		delete(c.lanes, l.name)
 	}
 }
@@ -117,25 +129,33 @@ func (c *Core) setGranted(now int64, l *lane, granted int) {
 // that number.
 func (c *Core) Arrived(now int64, name string) {
 	if l := c.lanes[name]; l != nil {
-		c.resumeQueue(now, l.queue)
-		c.clearFull(l)
+		c.arrived(now, l)
 	}
+}
+
+// arrived records that a worker took a granted job. A stopped queue gets turns again.
+func (c *Core) arrived(now int64, l *lane) {
+	q := l.queue
+	if q.arrivedAt = now; q.stopped {
+		for q.stopped = false; len(q.waiting) > 0; {
+			c.stopWaiting(q.waiting[0].value)
+		}
+	}
+	c.clearFull(l)
 }
 
 // markFull stops giving turns to a lane that has as many granted jobs as its meters allow at once.
 // At windows, the lane holds permits for the turns that it is charged for, so that it does not lose
 // these turns.
 func (c *Core) markFull(now int64, l *lane) {
-	if l.waitsAt == nil || c.isDisabled(filling) {
+	if l.at == nil || c.isDisabled(filling) {
 		return
 	}
 	l.full = true
 	for _, n := range l.needs {
-		if c.release(n.meter, l) {
-			c.wake(n.meter, 0)
-		}
-		if n.perRefill > 1 {
-			c.setHold(n.meter, hold{l, now, now + n.returnTime(), 0}, now+n.returnTime())
+		c.release(n)
+		if n.PerRefill > 1 {
+			c.setHold(n, hold{now, now + n.returnTime(), 0}, now+n.returnTime())
 		}
 	}
 	l.dequeue()
@@ -145,18 +165,6 @@ func (c *Core) clearFull(l *lane) {
 	if l.full {
 		l.full = false
 		c.resume(l)
-	}
-}
-
-// isPassedOver reports whether a waiting lane currently gets no turns, because it is full or waits
-// for a worker.
-func (l *lane) isPassedOver() bool { return l.full || l.slotWait.position > 0 }
-
-// resume lets a lane take turns again, unless it is still passed over for another reason.
-func (c *Core) resume(l *lane) {
-	if !l.isPassedOver() {
-		c.enqueue(l)
-		c.wake(l.waitsAt, 0)
 	}
 }
 
@@ -197,7 +205,7 @@ func (c *Core) Promoted(now int64, job GrantedJob, state State) {
 	}
 	switch state {
 	case StateActive:
-		c.resumeQueue(now, l.queue)
+		c.arrived(now, l)
 		if i := slices.IndexFunc(l.reserved, func(g grant) bool { return g.id == job.ID }); i >= 0 {
 			if at := now + max(minRepeat, now-l.reserved[i].notifyAt); at < l.reserved[i].until {
 				c.notify(at, l, job.ID)
@@ -206,6 +214,12 @@ func (c *Core) Promoted(now int64, job GrantedJob, state State) {
 	case StateDone, StateGone:
 		c.changedFor(now, l)
 		c.expiries.putBy(&l.expiry, now) // the job may have run already, so Redis no longer counts it as granted
+	}
+}
+
+func (c *Core) changedFor(now int64, l *lane) {
+	for _, name := range Meters(l.name) {
+		c.Changed(now, name)
 	}
 }
 
@@ -224,25 +238,24 @@ func (c *Core) ToExpire(now int64, n int) (lanes []string) {
 // overdue has the IDs of all granted jobs, and the core promotes those that it does not know.
 func (c *Core) Expired(now int64, name string, granted int, overdue []string, waits bool) {
 	l := c.lane(name)
-	switch {
-	case waits && l.waitsAt == nil:
-		c.enter(l, c.nextNumber())
-	case !waits:
+	if waits {
+		c.enter(l)
+	} else {
 		c.leave(l)
 	}
 	l.checkedAt = now
-	arrived := granted < l.granted
 	notifiedAt := c.setOverdue(now, l, overdue)
 	if len(overdue) > 0 {
 		c.changedFor(now, l) // what was reserved for them is free
 	}
-	if !arrived && notifiedAt < never {
-		c.stop(now, l.queue, notifiedAt)
+	// If a promoted job did not arrive and no other job of the queue has arrived since, the queue is
+	// probably paused or has no server: its lanes wait when their turns come.
+	if q := l.queue; granted >= l.granted && notifiedAt < never && !q.stopped && q.arrivedAt < notifiedAt && !c.isDisabled(passingOver) {
+		q.stopped, q.probedAt = true, now
 	}
 	c.clearFull(l) // its meters may give more at once by now
 	c.setGranted(now, l, granted)
 	c.limitIfLate(now, l, notifiedAt < never)
-	l.queue.discardReports(notifiedAt)
 	l.fromReport = false
 	c.reopen(now, l.queue)
 }
@@ -279,31 +292,4 @@ func (c *Core) setOverdue(now int64, l *lane, ids []string) (notifiedAt int64) {
 		return !ok || g.until <= now
 	})
 	return notifiedAt
-}
-
-// expireNext schedules the next grant check of a lane for the time at which its next reservation
-// expires.
-func (c *Core) expireNext(now int64, l *lane) {
-	next := never
-	for _, g := range l.overdue {
-		next = min(next, g.until)
-	}
-	if len(l.overdue) > 0 && l.queue.stopped {
-		l.queue.probedAt = min(max(l.queue.probedAt, now)+probeInterval, now+maxPause)
-		next = l.queue.probedAt
-	}
-	if len(l.reserved) > 0 {
-		next = min(next, max(l.reserved[0].until, l.checkedAt+minPause))
-	}
-	if next == never && l.full {
-		next = now + lostReplyPause
-	}
-	if l.granted > len(l.reserved)+len(l.overdue) { // the core does not know the rest
-		c.expiries.putBy(&l.expiry, min(next, now+lostReplyPause))
-		return
-	}
-	c.expiries.remove(&l.expiry)
-	if next < never {
-		c.expiries.put(&l.expiry, next)
-	}
 }

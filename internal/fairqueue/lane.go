@@ -1,7 +1,5 @@
 package fairqueue
 
-import "slices"
-
 // lane holds the scheduling state of one lane: the jobs of one asynq queue and fairness key that
 // need the same meters.
 type lane struct {
@@ -10,47 +8,60 @@ type lane struct {
 	fairKey  string
 	weight   int64
 	lastTurn int64 // position: number of the lane's last turn or of its creation; smaller is earlier
-	// waitsAt is the meter at which it waits; nil if none of its jobs waits. The lane's entry in
-	// the heap queuedIn is item.
-	waitsAt      *meter
+	// at is the need at whose meter it waits; nil if none of its jobs waits. item is its entry among
+	// the lanes there that can be granted.
+	at           *need
 	item         item[*lane]
-	queuedIn     *priorityQueue[*lane]
-	needs        []need
+	needs        []*need
 	read         bool    // needs contains the costs of the first job; false until the first reply of Redis
-	pendingTurns int     // turns without a reply
+	pendingTurns int     // turns without a result
 	held         []int64 // Turn.Held to which Result.Next refers; nil except while results are applied
 	// slotWait is its entry among the lanes that wait for a worker. The start of the first such
 	// wait since the lane's last grant is passedSince; 0 if there was none.
 	slotWait    item[*lane]
 	passedSince int64
-	grants
+
+	granted int // number of granted jobs that have not arrived: Redis's last reply plus the grants since then
+	// reserved lists granted jobs with reserved permits, oldest first. Redis reports only the
+	// number of granted jobs that have not arrived. Any arriving job takes the oldest permits, so
+	// only the last `granted` entries count. The other entries stay until the next ExpireGrants
+	// call.
+	reserved []grant
+	overdue  []grant // jobs with expired reservations; they are promoted again, at growing pauses
+	// expiry is the time of the next ExpireGrants call for this lane, checkedAt the time of the
+	// last one.
+	expiry    item[*lane]
+	checkedAt int64
+	full      bool // the lane gets no turns: it has as many granted jobs as its meters give at once
+	// Between a server's slot report and the lane's next ExpireGrants reply, fromReport is true.
+	// Jobs that this reply shows as arrived had taken their slots before the report, so setGranted
+	// subtracts them from slotsInFlight.
+	fromReport bool
 }
 
 // need is what the first job of a lane needs of a meter.
 type need struct {
 	*meter
-	share                   *share // the share of the lane's fairness key at the meter
-	cost, refill, perRefill int64
+	Need
+	lane  *lane
+	share *share // the share of the lane's fairness key at the meter
 	// paid is the number of turns that the lane is charged for and has not used. It is 1 if the
 	// lane's turn came here while the lane had to wait at another meter, and more if the lane then
 	// missed turns at a window. The lane's position before the first of these turns is paidSince.
 	paid, paidSince int64
 	chargedAt       int64 // number of the last charge
+	hold
 }
 
 // AddLane adds a lane with waiting jobs. number is its number in Redis. Adding a lane again has no
 // effect. Lanes must be added in the order of their numbers.
 func (c *Core) AddLane(name string, number int64) {
 	c.seq = max(c.seq, number)
-	if l := c.lane(name); l.waitsAt == nil {
-		c.enter(l, c.nextNumber())
-	}
+	c.enter(c.lane(name))
 }
 
-func (c *Core) nextNumber() int64 {
-	c.seq++
-	return c.seq
-}
+// HasLane reports whether the core knows of waiting or granted jobs of a lane.
+func (c *Core) HasLane(name string) bool { return c.lanes[name] != nil }
 
 // lane returns the lane with the given name, and creates it if needed.
 func (c *Core) lane(name string) *lane {
@@ -64,52 +75,44 @@ func (c *Core) lane(name string) *lane {
 	return l
 }
 
-// enter makes a lane wait at one of its meters. A meter at which other lanes wait comes first,
-// because the lane must not overtake them. If there is none, or several, the lane waits at the one
-// that is ready last. The lane's position is key.
-func (c *Core) enter(l *lane, key int64) {
-	l.read = false
+// enter makes a lane wait at one of its meters, if it does not wait yet. A meter at which other
+// lanes wait comes first, because the lane must not overtake them. If there is none, or several,
+// the lane waits at the one that is ready last.
+func (c *Core) enter(l *lane) {
+	if l.at != nil {
+		return
+	}
+	l.read, l.lastTurn = false, c.nextNumber()
 	names := Meters(l.name)
-	l.needs = make([]need, len(names))
-	var at *meter
-	for i, name := range names {
-		m := c.meter(name)
-		l.needs[i] = need{meter: m, cost: 1, share: c.share(m, l, key)}
-		m.lanes++
+	var at *need
+	for _, name := range names {
+		n := &need{meter: c.meter(name), Need: Need{Cost: 1}, lane: l}
+		n.share = c.share(n)
+		l.needs = append(l.needs, n)
+		n.lanes++
 		if len(names) > 1 {
-			m.multiLimit++
+			n.multiLimit++
 		}
-		c.touched[m] = true
-		if at == nil || m.waitsLonger(at) {
-			at = m
+		c.touched[n.meter] = true
+		if at == nil || (n.waiting > 0) != (at.waiting > 0) && n.waiting > 0 || (n.waiting > 0) == (at.waiting > 0) && n.boundOf(1).at > at.boundOf(1).at {
+			at = n
 		}
 	}
-	c.attach(l, at, key)
-	c.wake(at, min(at.boundOf(1).at, c.trustedUntil(at)))
-}
-
-// waitsLonger reports whether a new lane has to wait longer at m than at o.
-func (m *meter) waitsLonger(o *meter) bool {
-	if (m.waiting > 0) != (o.waiting > 0) {
-		return m.waiting > 0
-	}
-	return m.boundOf(1).at > o.boundOf(1).at
+	c.waitAt(at, at.boundOf(1).at)
 }
 
 // leave removes a lane from its meters, ends its holds and refunds its charges.
 func (c *Core) leave(l *lane) {
-	if l.waitsAt == nil {
+	if l.at == nil {
 		return
 	}
-	c.releaseAll(l)
 	c.stopWaiting(l)
-	for i := range l.needs {
-		for n := &l.needs[i]; n.paid > 0; n.paid-- {
-			c.refund(l, n)
-		}
-	}
 	c.detach(l)
 	for _, n := range l.needs {
+		c.release(n)
+		for ; n.paid > 0; n.paid-- {
+			c.refund(n)
+		}
 		n.lanes--
 		n.share.removeLane()
 		if len(l.needs) > 1 {
@@ -120,47 +123,53 @@ func (c *Core) leave(l *lane) {
 	l.needs, l.full = nil, false
 }
 
-// enqueue puts a lane among those that can be granted at its meter.
-func (c *Core) enqueue(l *lane) {
-	l.dequeue()
-	l.item.rank = l.queue.rank
-	i := l.index(l.waitsAt)
-	n := &l.needs[i]
-	if c.hasPriority(l, i) {
-		l.queuedIn = &l.waitsAt.returning
-		l.queuedIn.put(&l.item, n.paidSince)
-		return
+// waitAt makes a lane wait at the meter of a need, which is ready at a time.
+func (c *Core) waitAt(n *need, ready int64) {
+	if n.lane.at != nil {
+		c.detach(n.lane)
 	}
-	l.queuedIn = &n.share.queue
-	l.queuedIn.put(&l.item, l.lastTurn)
-	n.share.enter()
-}
-
-// dequeue takes a lane out of those that can be granted.
-func (l *lane) dequeue() {
-	if l.item.position > 0 {
-		l.queuedIn.remove(&l.item)
-		l.need(l.waitsAt).share.leave()
-	}
-}
-
-func (c *Core) attach(l *lane, m *meter, key int64) {
-	l.waitsAt, l.lastTurn = m, key
-	m.waiting++
-	c.enqueue(l)
-	c.touched[m] = true
+	n.lane.at = n
+	n.waiting++
+	c.touched[n.meter] = true
+	c.enqueue(n.lane)
+	c.wake(n.meter, min(ready, c.trustedUntil(n.meter)))
 }
 
 func (c *Core) detach(l *lane) {
 	l.dequeue()
-	l.waitsAt.waiting--
-	c.touched[l.waitsAt] = true
-	l.waitsAt = nil
+	l.at.waiting--
+	c.touched[l.at.meter] = true
+	l.at = nil
 }
 
-// need returns the lane's need for a meter.
-func (l *lane) need(m *meter) need { return l.needs[l.index(m)] }
+// enqueue puts a lane among those that can be granted at its meter.
+func (c *Core) enqueue(l *lane) {
+	l.dequeue()
+	l.item.rank = l.queue.rank
+	if n := l.at; c.hasPriority(n) {
+		n.returning.put(&l.item, n.paidSince)
+	} else {
+		n.share.queue.put(&l.item, l.lastTurn)
+		n.share.enter()
+	}
+}
 
-func (l *lane) index(m *meter) int {
-	return slices.IndexFunc(l.needs, func(n need) bool { return n.meter == m })
+// dequeue takes a lane out of those that can be granted.
+func (l *lane) dequeue() {
+	if l.item.in != nil {
+		l.item.remove()
+		l.at.share.leave()
+	}
+}
+
+// isPassedOver reports whether a waiting lane currently gets no turns, because it is full or waits
+// for a worker.
+func (l *lane) isPassedOver() bool { return l.full || l.slotWait.in != nil }
+
+// resume lets a lane take turns again, unless it is still passed over for another reason.
+func (c *Core) resume(l *lane) {
+	if !l.isPassedOver() {
+		c.enqueue(l)
+		c.wake(l.at.meter, 0)
+	}
 }

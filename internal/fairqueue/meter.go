@@ -17,104 +17,24 @@ type meter struct {
 	// waiting is the number of lanes that wait here, lanes the number of all lanes that need the
 	// meter, multiLimit the number of those that also need other meters.
 	waiting, lanes, multiLimit int
-	holds                      []hold
-	missed                     []*lane // lanes charged by payMissed since the meter last gave a turn
-	bounds
+	holds                      []*need // of lanes that hold permits
+	missed                     []*need // charged by payMissed since the meter last gave a turn
+	due                        item[*meter]
+	published                  int // last value returned by Sharing
+
+	// bounds are the times in the future at which the meter is ready, by its last reply at
+	// updatedAt.
+	bounds    []bound
+	updatedAt int64
 	// For a concurrency limit, all permits have been in use since fullSince, or the last one became
 	// free then; it is 0 if others are free. The average time until one became free is interval, in
 	// microseconds. Permits return when jobs end, usually long before their lease expires.
 	isConcurrency       bool
 	fullSince, interval int64
-	due                 item[*meter] // when it is to be served
-	batch
-	published int // last value returned by Sharing
-}
 
-// meter returns the meter of a name, which it makes if there is none.
-func (c *Core) meter(name string) *meter {
-	m := c.meters[name]
-	if m == nil {
-		m = &meter{name: name, published: -1, bounds: bounds{trustTime: minTrust}, batch: batch{left: 1, step: 1}}
-		m.shares.parts = map[string]*share{}
-		m.due.value = m
-		c.meters[name] = m
-	}
-	return m
-}
-
-// Changed discards what a meter last replied, because it may have free permits earlier by now.
-func (c *Core) Changed(now int64, name string) {
-	m := c.meters[name]
-	if m == nil {
-		return
-	}
-	m.bounds = bounds{trustTime: minTrust}
-	if m.fullSince > 0 {
-		if full := now - m.fullSince; m.interval > 0 {
-			m.interval += (full - m.interval) / 4
-		} else {
-			m.interval = full
-		}
-		m.fullSince = now // permits of several jobs may return one right after the other
-	}
-	c.wake(m, 0)
-}
-
-// ChangedLimit calls Changed for all meters of a limit, or for all meters if the limit is empty. It
-// does so in the order of their names, so that the same calls give the same turns.
-func (c *Core) ChangedLimit(now int64, limit string) {
-	for _, name := range slices.Sorted(maps.Keys(c.meters)) {
-		if limit == "" || strings.HasPrefix(name, limit+"|") {
-			c.Changed(now, name)
-		}
-	}
-}
-
-func (c *Core) changedFor(now int64, l *lane) {
-	for _, name := range Meters(l.name) {
-		c.Changed(now, name)
-	}
-}
-
-// wake schedules the next service of a meter for a time, if it is not scheduled sooner.
-func (c *Core) wake(m *meter, at int64) { c.due.putBy(&m.due, at) }
-
-// first returns the lane that is next at a meter; nil if none can be granted.
-func (m *meter) first() *lane {
-	if len(m.returning) > 0 && (len(m.shares.children) == 0 || m.returning[0].rank <= m.shares.children[0].rank) {
-		return m.returning[0].value
-	}
-	return m.shares.first()
-}
-
-// Sharing returns the number of lanes that take turns at each meter, if it has changed since the
-// last call. The number is zero if no lane waits at the meter and no permits of it are held.
-func (c *Core) Sharing(now int64) map[string]int {
-	changed := map[string]int{}
-	for m := range c.touched {
-		sharing := m.lanes
-		if m.waiting == 0 && !slices.ContainsFunc(m.holds, func(h hold) bool { return h.from <= now && h.turns(m, now) > 0 }) {
-			sharing = 0
-		}
-		if sharing != m.published {
-			m.published = sharing
-			changed[m.name] = sharing
-		}
-		if m.lanes == 0 {
-			c.due.remove(&m.due)
-			delete(c.meters, m.name)
-		}
-	}
-	clear(c.touched)
-	return changed
-}
-
-// batch limits the turns that are tried at a meter in one batch, because the number of free permits
-// is unknown. A meter first gets as many turns as it gave the last time that it was ready. While it
-// stays ready, the next batches have 1, 2, 4 and so on.
-type batch struct {
-	// left is the number of turns left in this batch, step the size of the next batch if the meter
-	// stays ready.
+	// left is the number of turns that the meter may still give in this batch, because the number
+	// of free permits is unknown. A meter first gets as many turns as it gave the last time that it
+	// was ready. While it stays ready, the next batches have 1, 2, 4 and so on: step.
 	left, step     int
 	gave, refused  int   // turns granted since the meter became ready; turns refused in this batch
 	noAdvanceUntil int64 // until then no job is granted in advance
@@ -124,22 +44,187 @@ type batch struct {
 	takesEarly             bool // whether the last granted job may take its permits early
 }
 
-const maxBatch = 256
+// A bound says that `total` permits or more are not available before `at`, in Unix microseconds.
+// The total includes the permits held for lanes with an earlier turn.
+type bound struct {
+	total, at int64
+	unknown   bool // the real time is unknown; at is only the end of a lease
+	blocked   bool // the meter is paused or blocked
+}
 
-// next prepares the next batch.
-func (b *batch) next(ready bool) {
-	if ready && b.refused == 0 {
-		b.left, b.step = b.step, min(2*b.step, maxBatch)
-	} else {
-		b.left, b.step, b.gave = max(1, min(b.gave, maxBatch)), 1, 0
+const (
+	// trustTime is how long the last reply of a meter is trusted, in microseconds. After that time
+	// its first lane gets a turn, although the meter is not ready by that reply.
+	trustTime = 30_000_000
+	// maxBatch is the most turns that a meter gives in one batch.
+	maxBatch = 256
+)
+
+// meter returns the meter of a name, which it makes if there is none.
+func (c *Core) meter(name string) *meter {
+	m := c.meters[name]
+	if m == nil {
+		m = &meter{name: name, published: -1, left: 1, step: 1}
+		m.shares.parts = map[string]*share{}
+		m.due.value = m
+		c.meters[name] = m
 	}
-	b.refused = 0
+	return m
+}
+
+// Changed discards what a meter last replied, because it may have free permits earlier by now. name
+// is a meter, limit|key, or a limit, which means all meters of that limit. If it is empty, all
+// meters are meant.
+func (c *Core) Changed(now int64, name string) {
+	names := []string{name}
+	if !strings.Contains(name, "|") {
+		names = slices.Sorted(maps.Keys(c.meters)) // so that the same calls give the same turns
+	}
+	for _, each := range names {
+		m := c.meters[each]
+		if m == nil || each != name && name != "" && !strings.HasPrefix(each, name+"|") {
+			continue
+		}
+		m.bounds, m.updatedAt = nil, 0
+		if m.fullSince > 0 {
+			if full := now - m.fullSince; m.interval > 0 {
+				m.interval += (full - m.interval) / 4
+			} else {
+				m.interval = full
+			}
+			m.fullSince = now // permits of several jobs may return one right after the other
+		}
+		c.wake(m, 0)
+	}
+}
+
+// wake schedules the next service of a meter for a time, if it is not scheduled sooner.
+func (c *Core) wake(m *meter, at int64) { c.due.putBy(&m.due, at) }
+
+// first returns the need of the lane that is next at a meter; nil if no lane can be granted.
+func (m *meter) first() *need {
+	if len(m.returning) > 0 && (len(m.shares.children) == 0 || m.returning[0].rank <= m.shares.children[0].rank) {
+		return m.returning[0].value.at
+	}
+	s := &m.shares
+	for len(s.children) > 0 {
+		s = s.children[0].value
+	}
+	if len(s.queue) == 0 {
+		return nil
+	}
+	return s.queue[0].value.at
+}
+
+// Sharing returns the number of lanes that take turns at each meter, if it has changed since the
+// last call. The number is zero if no lane waits at the meter and no permits of it are held.
+func (c *Core) Sharing(now int64) map[string]int {
+	changed := map[string]int{}
+	for m := range c.touched {
+		sharing := m.lanes
+		if m.waiting == 0 && !slices.ContainsFunc(m.holds, func(n *need) bool { return n.from <= now && n.heldTurns(now) > 0 }) {
+			sharing = 0
+		}
+		if sharing != m.published {
+			m.published = sharing
+			changed[m.name] = sharing
+		}
+		if m.lanes == 0 {
+			m.due.remove()
+			delete(c.meters, m.name)
+		}
+	}
+	clear(c.touched)
+	return changed
+}
+
+// boundOf returns the latest bound that applies to total permits, or the zero bound if there is
+// none. Bounds for fewer permits apply as well, because more permits are never available sooner.
+func (m *meter) boundOf(total int64) (latest bound) {
+	for _, e := range m.bounds {
+		if e.total <= total && e.at > latest.at {
+			latest = e
+		}
+	}
+	return latest
+}
+
+// nextMore returns the first time at which the meter may give more permits than now, or never.
+func (m *meter) nextMore(now int64) int64 {
+	next := never
+	for _, e := range m.bounds {
+		if e.at > now {
+			next = min(next, e.at)
+		}
+	}
+	return next
+}
+
+// update records the time from which a meter has a number of permits. It reports whether that time
+// is sooner than in an earlier reply.
+func (m *meter) update(now int64, news bound) (sooner bool) {
+	m.updatedAt = now
+	m.bounds = slices.DeleteFunc(m.bounds, func(e bound) bool {
+		contradicted := e.total <= news.total && e.at > news.at
+		sooner = sooner || contradicted
+		return contradicted || e.total >= news.total && e.at <= news.at || e.at <= now
+	})
+	if news.at > now {
+		m.bounds = append(m.bounds, news)
+	}
+	return sooner
+}
+
+func (c *Core) trustedUntil(m *meter) int64 {
+	if c.exact {
+		return never
+	}
+	return m.updatedAt + trustTime
+}
+
+// horizon returns the latest time at which permits that are granted now may become available. It
+// returns now if a lane of the meter needs several meters. Without that, a grant would reserve
+// permits of one meter while it waits for another.
+func (m *meter) horizon(now int64) int64 {
+	switch {
+	case m.multiLimit > 0 || m.noAdvanceUntil > now:
+		return now
+	case m.nearUntil <= now:
+		return now + maxAdvance
+	case m.takesEarly:
+		return now + max(minAdvance, m.nearAdvance)
+	}
+	return now
+}
+
+// limitAdvance records the maximum advance of a job. For the next trustTime, that maximum applies
+// to all lanes of the meter.
+func (m *meter) limitAdvance(now, advance int64) {
+	if advance >= maxAdvance {
+		return
+	}
+	if m.nearUntil > now {
+		advance = min(advance, m.nearAdvance)
+	}
+	m.nearUntil, m.nearAdvance = now+trustTime, advance
+}
+
+// leadTime returns how long before its permits are available a job is granted, in microseconds. It
+// is 0 if the worker must not take the permits early. A job that arrives early starts when they are
+// available. If several jobs are granted together, leadTime applies to the first, so it is only a
+// part of the horizon.
+func (m *meter) leadTime(now int64) int64 {
+	if !m.takesEarly {
+		return 0
+	}
+	advance := m.horizon(now) - now
+	return min(travelTime, advance, max(minAdvance, advance/4))
 }
 
 // returnTime is the time after which the need's permits are free again.
 func (n *need) returnTime() int64 {
 	if n.isConcurrency {
-		return min(n.cost*n.interval, n.refill)
+		return min(n.Cost*n.interval, n.Refill)
 	}
-	return n.refill
+	return n.Refill
 }

@@ -12,30 +12,30 @@ type priorityQueue[T any] []*item[T]
 type item[T any] struct {
 	value          T
 	rank, key, tie int64
-	position       int // in the heap, from 1; 0 if it is in no queue
+	in             *priorityQueue[T] // nil if it is in no queue
+	position       int               // in the heap
 }
 
 // put adds p with a key. If p is in the queue already, put changes its key and moves it.
 func (s *priorityQueue[T]) put(p *item[T], key int64) {
-	p.key = key
-	if p.position == 0 {
+	if p.key = key; p.in == nil {
 		heap.Push(s, p)
 	} else {
-		heap.Fix(s, p.position-1)
+		heap.Fix(s, p.position)
 	}
 }
 
 // putBy adds p with a key. If p is in the queue already, putBy can only make its key smaller.
 func (s *priorityQueue[T]) putBy(p *item[T], key int64) {
-	if p.position == 0 || key < p.key {
+	if p.in == nil || key < p.key {
 		s.put(p, key)
 	}
 }
 
-// remove removes p if it is in the queue.
-func (s *priorityQueue[T]) remove(p *item[T]) {
-	if p.position > 0 {
-		heap.Remove(s, p.position-1)
+// remove removes p from its queue, if it is in one.
+func (p *item[T]) remove() {
+	if p.in != nil {
+		heap.Remove(p.in, p.position)
 	}
 }
 
@@ -58,19 +58,19 @@ func (s priorityQueue[T]) Less(i, j int) bool { return s[i].compare(s[j]) < 0 }
 
 func (s priorityQueue[T]) Swap(i, j int) {
 	s[i], s[j] = s[j], s[i]
-	s[i].position, s[j].position = i+1, j+1
+	s[i].position, s[j].position = i, j
 }
 
 func (s *priorityQueue[T]) Push(p any) {
-	*s = append(*s, p.(*item[T]))
-	(*s)[len(*s)-1].position = len(*s)
+	last := p.(*item[T])
+	last.in, last.position = s, len(*s)
+	*s = append(*s, last)
 }
 
 func (s *priorityQueue[T]) Pop() any {
 	last := len(*s) - 1
 	p := (*s)[last]
-	(*s)[last] = nil
+	(*s)[last], p.in = nil, nil
 	*s = (*s)[:last]
-	p.position = 0
 	return p
 }

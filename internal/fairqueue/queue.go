@@ -20,9 +20,8 @@ type queue struct {
 	// Until limitedUntil, grants of the queue are limited to the free worker slots of its servers.
 	limitedUntil int64
 	servers      []*server
-	// granted counts the granted jobs of grantedLanes that have not arrived; pendingTurns counts
-	// turns without a reply; slotsInFlight counts granted jobs that will use a slot that was
-	// reported as free.
+	// pendingTurns counts turns without a result, granted the granted jobs of grantedLanes that have
+	// not arrived, and slotsInFlight those that will use a slot that was reported as free.
 	granted, pendingTurns, slotsInFlight int
 	grantedLanes                         map[*lane]struct{}
 	// waiting holds the lanes that get no turns until a worker is free, in the order in which they
@@ -74,7 +73,7 @@ func (c *Core) SetWeights(weights map[string]Weight) {
 		}
 	}
 	for _, l := range c.lanes {
-		if l.item.position > 0 {
+		if l.item.in != nil {
 			c.enqueue(l)
 		}
 	}
@@ -94,24 +93,6 @@ func (c *Core) queue(name string) *queue {
 		c.queues[name] = q
 	}
 	return q
-}
-
-// resumeQueue records that a worker took a granted job of the queue. A stopped queue gets turns
-// again.
-func (c *Core) resumeQueue(now int64, q *queue) {
-	if q.arrivedAt = now; q.stopped {
-		for q.stopped = false; len(q.waiting) > 0; {
-			c.stopWaiting(q.waiting[0].value)
-		}
-	}
-}
-
-// stop is called when a job that was promoted at promotedAt did not arrive. If no other job of the
-// queue has arrived since, the queue is considered stopped: its lanes wait when their turns come.
-func (c *Core) stop(now int64, q *queue, promotedAt int64) {
-	if !q.stopped && q.arrivedAt < promotedAt && !c.isDisabled(passingOver) {
-		q.stopped, q.probedAt = true, now
-	}
 }
 
 // SetSlots sets the number of free worker slots that a server has for its queues, and the average
@@ -220,17 +201,6 @@ func (q *queue) hasFreeSlot(now int64) bool {
 	return len(used) == 0 || free > 0
 }
 
-// discardReports is called when a job that was promoted at promotedAt did not arrive. If promotedAt
-// is never, there is no such job. If a server has not reported since promotedAt, its free slots are
-// set to 0, because it may have died. A live server reports again.
-func (q *queue) discardReports(promotedAt int64) {
-	for _, s := range q.servers {
-		if promotedAt < never && s.reportedAt <= promotedAt {
-			s.free = 0
-		}
-	}
-}
-
 // waitForWorker makes a lane wait until a worker is free. The lane keeps its place and holds
 // nothing.
 func (c *Core) waitForWorker(now int64, l *lane) {
@@ -241,26 +211,27 @@ func (c *Core) waitForWorker(now int64, l *lane) {
 	if len(q.waiting) == 0 {
 		c.slotQueues = append(c.slotQueues, q)
 	}
-	c.releaseAll(l)
+	for _, n := range l.needs {
+		c.release(n)
+	}
 	l.dequeue()
-	l.waitsAt.waiting--
-	c.touched[l.waitsAt] = true
+	l.at.waiting--
+	c.touched[l.at.meter] = true
 	l.passedSince = cmp.Or(l.passedSince, now)
 	q.waiting.put(&l.slotWait, l.passedSince)
 }
 
 // stopWaiting ends the wait of a lane for a worker.
 func (c *Core) stopWaiting(l *lane) {
-	if l.slotWait.position == 0 {
+	q := l.queue
+	if l.slotWait.in == nil {
 		return
 	}
-	q := l.queue
-	q.waiting.remove(&l.slotWait)
-	if len(q.waiting) == 0 {
+	if l.slotWait.remove(); len(q.waiting) == 0 {
 		c.slotQueues = slices.DeleteFunc(c.slotQueues, func(o *queue) bool { return o == q })
 	}
-	l.waitsAt.waiting++
-	c.touched[l.waitsAt] = true
+	l.at.waiting++
+	c.touched[l.at.meter] = true
 	c.resume(l)
 }
 
@@ -271,18 +242,9 @@ func (c *Core) reopen(now int64, q *queue) {
 	}
 }
 
-// reopenDue lets lanes take turns without a free slot if they have waited for maxSlotWait, or if
-// their servers have stopped reporting.
-func (c *Core) reopenDue(now int64) {
-	for _, q := range slices.Clone(c.slotQueues) {
-		for len(q.waiting) > 0 && now >= q.reopensAt(now) {
-			c.stopWaiting(q.waiting[0].value)
-		}
-	}
-}
-
-// reopensAt returns the time at which the next lane of a queue may take a turn without a free slot,
-// or never if the queue is stopped.
+// reopensAt returns the time at which the next lane of a queue may take a turn without a free slot:
+// when the lane has waited for maxSlotWait, or when the servers have stopped reporting. It is never
+// if the queue is stopped.
 func (q *queue) reopensAt(now int64) int64 {
 	if q.stopped {
 		return never
@@ -305,15 +267,14 @@ func (q *queue) maxSlotWait(now int64) int64 {
 	return slotPatience * interval
 }
 
-// setGranted sets the number of granted jobs of a lane that have not arrived. See fromReport.
-func (l *lane) setGranted(n int) {
+// countGranted sets the number of granted jobs of a lane that have not arrived. See fromReport.
+func (l *lane) countGranted(n int) {
 	q := l.queue
 	if arrived := l.granted - n; l.fromReport && arrived > 0 {
 		q.slotsInFlight = max(0, q.slotsInFlight-arrived)
 	}
 	q.granted += n - l.granted
-	l.granted = n
-	if n > 0 {
+	if l.granted = n; n > 0 {
 		q.grantedLanes[l] = struct{}{}
 	} else {
 		delete(q.grantedLanes, l)

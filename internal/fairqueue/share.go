@@ -25,15 +25,29 @@ func (c *Core) stride(weight int64) int64 {
 	return max(1, unit/weight)
 }
 
-// part returns the child of a name, which it makes if there is none.
-func (s *share) part(name string) *share {
-	p := s.parts[name]
-	if p == nil {
-		p = &share{name: name, parent: s, parts: map[string]*share{}}
-		p.item.value = p
-		s.parts[name] = p
+// share adds a lane to the shares of its queue and of its fairness key at a meter, and returns the
+// latter.
+func (c *Core) share(n *need) *share {
+	l := n.lane
+	queue := c.part(&n.shares, l.queue.name, l.queue.weight, l.lastTurn)
+	queue.item.rank = l.queue.rank
+	return c.part(queue, l.fairKey, l.weight, l.lastTurn)
+}
+
+// part returns the child of a name, with one more lane. An empty child starts one stride behind the
+// child served last, so that new lanes queue up behind waiting ones. number orders children with
+// the same pass.
+func (c *Core) part(parent *share, name string, weight, number int64) *share {
+	s := parent.parts[name]
+	if s == nil {
+		s = &share{name: name, parent: parent, parts: map[string]*share{}}
+		s.item.value = s
+		parent.parts[name] = s
 	}
-	return p
+	if s.lanes++; s.lanes == 1 && !c.isDisabled(comingLast) {
+		s.item.key, s.item.tie = max(s.item.key, parent.servedPass+c.stride(weight)), number
+	}
+	return s
 }
 
 // removeLane removes a lane from a share, and then the share if it has no other lane. The pass of a
@@ -47,28 +61,10 @@ func (s *share) removeLane() {
 	}
 }
 
-// share returns the share of the lane's queue and fairness key at meter m, and adds the lane to it.
-// An empty share starts one stride behind the child served last, so that new lanes queue up behind
-// waiting ones. key orders shares with the same pass.
-func (c *Core) share(m *meter, l *lane, key int64) *share {
-	queue := m.shares.part(l.queue.name)
-	queue.item.rank = l.queue.rank
-	c.addLane(queue, l.queue.weight, key)
-	s := queue.part(l.fairKey)
-	c.addLane(s, l.weight, key)
-	return s
-}
-
-func (c *Core) addLane(s *share, weight, key int64) {
-	if s.lanes++; s.lanes == 1 && !c.isDisabled(comingLast) {
-		s.item.key, s.item.tie = max(s.item.key, s.parent.servedPass+c.stride(weight)), key
-	}
-}
-
 // enter adds a share to its parent's children, the parent to its own parent's, and so on to the
 // root.
 func (s *share) enter() {
-	for ; s.parent != nil && s.item.position == 0; s = s.parent {
+	for ; s.parent != nil && s.item.in == nil; s = s.parent {
 		s.parent.children.put(&s.item, max(s.item.key, s.parent.servedPass))
 	}
 }
@@ -76,64 +72,45 @@ func (s *share) enter() {
 // leave undoes enter for a share if none of its lanes can be granted any more.
 func (s *share) leave() {
 	for ; s.parent != nil && len(s.queue)+len(s.children) == 0; s = s.parent {
-		s.parent.children.remove(&s.item)
+		s.item.remove()
 	}
 }
 
-// first returns the lane whose turn is next; nil if none can be granted.
-func (s *share) first() *lane {
-	for len(s.children) > 0 {
-		s = s.children[0].value
-	}
-	if len(s.queue) == 0 {
-		return nil
-	}
-	return s.queue[0].value
-}
+// hasPriority reports whether a lane has priority at a meter, because it was already charged a turn
+// there.
+func (c *Core) hasPriority(n *need) bool { return n.paid > 0 && !c.isDisabled(comingBack) }
 
-// hasPriority reports whether a lane has priority at the meter of l.needs[need], because it was
-// already charged a turn there.
-func (c *Core) hasPriority(l *lane, need int) bool {
-	return l.needs[need].paid > 0 && !c.isDisabled(comingBack)
-}
-
-// pay charges the lane for its next turn at the meter of l.needs[need], if it is not charged yet.
-func (c *Core) pay(l *lane, need int) {
-	if l.needs[need].paid == 0 {
-		c.payOnce(l, need)
+// pay charges the lane for its next turn at a meter, if it is not charged yet.
+func (c *Core) pay(n *need) {
+	if n.paid == 0 {
+		c.payOnce(n)
 	}
 }
 
-// payOnce charges the lane for one more turn at the meter of l.needs[need].
-func (c *Core) payOnce(l *lane, need int) {
-	n := &l.needs[need]
+// payOnce charges the lane for one more turn: it adds one stride to the lane's shares at the meter.
+// The pass of a strict queue does not change, because strict queues are ordered by rank only.
+func (c *Core) payOnce(n *need) {
 	if n.paid++; n.paid == 1 {
-		n.paidSince = l.lastTurn
+		n.paidSince = n.lane.lastTurn
 	}
-	c.charge(l, need)
-	if l.waitsAt == n.meter && l.item.position > 0 {
-		c.enqueue(l)
-	}
-}
-
-// charge adds one stride to the lane's shares at the meter, and refund subtracts it. The pass of a
-// strict queue does not change, because strict queues are ordered by rank only.
-func (c *Core) charge(l *lane, need int) {
-	n, number := &l.needs[need], c.nextNumber()
-	for s, weight := n.share, l.weight; s.parent != nil; s, weight = s.parent, l.queue.weight {
+	n.chargedAt = c.nextNumber()
+	for s, weight := n.share, n.lane.weight; s.parent != nil; s, weight = s.parent, n.lane.queue.weight {
 		if s.item.rank == 0 {
 			s.parent.servedPass = max(s.item.key, s.parent.servedPass)
 			s.item.key = s.parent.servedPass + c.stride(weight)
 		}
-		s.item.tie = number
+		s.item.tie = n.chargedAt
 		s.reposition()
 	}
-	n.chargedAt = number
 	c.reorder(n)
+	if n.lane.at == n && n.lane.item.in != nil {
+		c.enqueue(n.lane)
+	}
 }
 
-func (c *Core) refund(l *lane, n *need) {
-	for s, weight := n.share, l.weight; s.parent != nil; s, weight = s.parent, l.queue.weight {
+// refund subtracts what payOnce has added to the shares.
+func (c *Core) refund(n *need) {
+	for s, weight := n.share, n.lane.weight; s.parent != nil; s, weight = s.parent, n.lane.queue.weight {
 		if s.item.rank == 0 {
 			s.item.key -= c.stride(weight)
 			s.parent.servedPass = min(s.parent.servedPass, s.item.key)
@@ -144,34 +121,39 @@ func (c *Core) refund(l *lane, n *need) {
 }
 
 func (s *share) reposition() {
-	if s.item.position > 0 {
-		s.parent.children.put(&s.item, s.item.key)
+	if s.item.in != nil {
+		s.item.in.put(&s.item, s.item.key)
 	}
 }
 
-// reorder wakes the meter of n if its next lane may have changed.
+// reorder wakes a meter if its next lane may have changed.
 func (c *Core) reorder(n *need) {
 	if len(n.shares.parts) > 1 || len(n.share.parent.parts) > 1 {
 		c.wake(n.meter, 0)
 	}
 }
 
-// before reports whether a's turn at a meter comes before b's.
-func (c *Core) before(m *meter, a, b *lane) bool {
-	i, j := a.index(m), b.index(m)
-	s, t := a.needs[i].share, b.needs[j].share
-	if s.parent != t.parent {
-		s, t = s.parent, t.parent
+// siblings returns the shares of two lanes at a meter that decide which lane goes first: those of
+// their fairness keys, or of their queues if these differ.
+func siblings(a, b *need) (s, t *share) {
+	if a.share.parent != b.share.parent {
+		return a.share.parent, b.share.parent
 	}
+	return a.share, b.share
+}
+
+// before reports whether a's turn at a meter comes before b's.
+func (c *Core) before(a, b *need) bool {
+	s, t := siblings(a, b)
 	switch {
 	case s.item.rank != t.item.rank:
 		return s.item.rank < t.item.rank
-	case c.hasPriority(a, i) != c.hasPriority(b, j):
-		return c.hasPriority(a, i)
-	case c.hasPriority(a, i):
-		return a.needs[i].paidSince < b.needs[j].paidSince
+	case c.hasPriority(a) != c.hasPriority(b):
+		return c.hasPriority(a)
+	case c.hasPriority(a):
+		return a.paidSince < b.paidSince
 	case s == t:
-		return a.lastTurn < b.lastTurn
+		return a.lane.lastTurn < b.lane.lastTurn
 	}
 	return s.item.compare(&t.item) < 0
 }

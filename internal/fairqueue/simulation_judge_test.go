@@ -36,11 +36,12 @@ func (w *simulation) idle(l *simLane) (at int64) {
 	}
 	for i, n := range l.needs {
 		held := int64(0)
-		if m := w.known(known, i, n.name); m != nil {
-			if f := m.first(); f != nil && w.core.before(m, f, known) {
+		if i < len(known.needs) {
+			of := known.needs[i]
+			if f := of.first(); f != nil && w.core.before(f, of) {
 				return never
 			}
-			held = w.core.held(m, known, w.now)
+			held = w.core.held(of, w.now)
 		}
 		ready, _ := n.ready(n.reserved+held+n.cost, w.now)
 		if n.paused {
@@ -49,15 +50,6 @@ func (w *simulation) idle(l *simLane) (at int64) {
 		at = max(at, ready)
 	}
 	return at
-}
-
-// known is what the core knows of a lane's meter. The lane has it at hand where it
-// waits, and to look it up took a quarter of all simulations.
-func (w *simulation) known(l *lane, i int, name string) *meter {
-	if i < len(l.needs) && l.needs[i].name == name {
-		return l.needs[i].meter
-	}
-	return w.core.meters[name]
 }
 
 // left describes what is left when all should be done.

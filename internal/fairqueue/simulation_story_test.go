@@ -12,18 +12,16 @@ func (w *simulation) where() {
 	}
 	for _, l := range w.lanes {
 		text := "waits nowhere"
-		if known := w.core.lanes[l.name]; known != nil && known.waitsAt != nil {
-			text = fmt.Sprintf("%d waits at %s", known.item.key, known.waitsAt.name)
+		if known := w.core.lanes[l.name]; known != nil && known.at != nil {
+			text = fmt.Sprintf("%d waits at %s", known.item.key, known.at.name)
 			for _, n := range known.needs {
-				for i := range n.holds {
-					if h := &n.holds[i]; h.lane == known {
-						text += fmt.Sprintf(", holds %d of %s until %.6f s", n.cost*h.turns(n.meter, w.now), n.name, float64(h.until)/1e6)
-					}
+				if n.isHeld() {
+					text += fmt.Sprintf(", holds %d of %s until %.6f s", n.Cost*n.heldTurns(w.now), n.name, float64(n.until)/1e6)
 				}
 			}
 			if known.full {
 				text += ", is full"
-			} else if known.slotWait.position > 0 {
+			} else if known.slotWait.in != nil {
 				text += ", waits for a worker"
 			}
 		}

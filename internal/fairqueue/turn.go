@@ -4,16 +4,15 @@ import "slices"
 
 // pendingTurn is a turn that was sent to Redis and has no result yet.
 type pendingTurn struct {
-	lane *lane
-	from *meter
+	Turn
+	from *need // of the meter that gave the turn
 	// key is the lane's lastTurn before the turn, and paid has the number of turns that it had paid
-	// for at each meter. They are restored if the turn is not granted.
+	// for at each of the needs. They are restored if the turn is not granted.
 	key   int64
 	paid  []int64
-	needs []need // l.needs at the turn, to see later whether the lane has left its meters
+	needs []*need
 	// missed lists the other lanes that were charged for a missed turn just before this turn.
-	missed []*lane
-	Turn
+	missed []*need
 }
 
 const (
@@ -34,76 +33,80 @@ const (
 // wait says at which meter and until when a lane must wait: behind a lane that has an earlier turn
 // there, or because the meter has too few free permits.
 type wait struct {
-	*meter
+	*need
 	bound
 	behind bool
 }
 
 // Turns returns up to n turns to try now, in order. Each is chosen as if the turns before it were
 // granted. Pass the results to ApplyResults.
-func (c *Core) Turns(now int64, n int) []Turn {
+func (c *Core) Turns(now int64, n int) (turns []Turn) {
 	if len(c.pendingTurns) > 0 {
 		c.ApplyResults(now, nil)
 	}
-	c.maxPendingTurns = n
-	c.reopenDue(now)
+	for _, q := range slices.Clone(c.slotQueues) {
+		for len(q.waiting) > 0 && now >= q.reopensAt(now) {
+			c.stopWaiting(q.waiting[0].value)
+		}
+	}
 	for len(c.pendingTurns) < n && c.due.next() <= now {
 		m := c.due[0].value
-		c.due.remove(&m.due)
-		c.serve(m, now)
+		m.due.remove()
+		c.serve(m, now, n)
 	}
-	turns := make([]Turn, len(c.pendingTurns))
-	for i, t := range c.pendingTurns {
-		turns[i] = t.Turn
+	for _, t := range c.pendingTurns {
+		turns = append(turns, t.Turn)
 	}
 	return turns
 }
 
-// serve gives turns to the lanes that wait at a meter. A lane that has its turn but is blocked
-// by another meter moves to that meter and keeps its position.
-func (c *Core) serve(m *meter, now int64) {
-	c.removeHolds(m, func(h hold) bool { return h.until <= now })
+// serve gives turns to the lanes that wait at a meter, until there are `most` pending turns. A lane
+// that has its turn but is blocked by another meter moves to that meter and keeps its position.
+func (c *Core) serve(m *meter, now int64, most int) {
 	if len(m.holds) > 0 {
-		c.touched[m] = true // a hold may have begun
+		m.holds = slices.DeleteFunc(m.holds, func(n *need) bool { return n.until <= now })
+		c.touched[m] = true // a hold may have begun or ended
 	}
-	for m.left > 0 && len(c.pendingTurns) < c.maxPendingTurns {
-		l := m.first()
-		if l == nil {
+	for m.left > 0 && len(c.pendingTurns) < most {
+		n := m.first()
+		if n == nil {
 			c.sleep(m, never, now)
 			return
 		}
-		if !c.hasWorker(now, l) {
-			c.waitForWorker(now, l)
+		if !c.hasWorker(now, n.lane) {
+			c.waitForWorker(now, n.lane)
 			continue
 		}
-		ready := c.ready(m, l, now)
+		ready := c.ready(n, now)
 		early := ready.at > m.horizon(now)
 		if early && now < c.trustedUntil(m) {
-			c.prepareHolds(l, wait{m, ready, false}, now)
+			c.prepareHolds(n.lane, wait{n, ready, false}, now)
 			c.sleep(m, min(ready.at-m.leadTime(now), c.trustedUntil(m)), now)
 			return
 		}
 		if !early {
-			if c.payMissed(m, l, now) {
+			if c.payMissed(n, now) {
 				continue
 			}
-			c.pay(l, l.index(m))
+			c.pay(n)
 		}
-		x := c.blocker(l, m, now)
-		if x.meter != nil && l.pendingTurns > 0 {
+		x := c.blocker(n, now)
+		if x.need != nil && n.lane.pendingTurns > 0 {
 			return // the lane's position depends on the pending turn
 		}
-		if x.behind || x.meter != nil && l.read && !early {
+		if x.behind || x.need != nil && n.lane.read && !early {
 			if !early {
-				c.hold(l, m, x, now)
+				c.holdWhile(n, x, now)
 			}
-			c.prepareHolds(l, x, now)
-			c.move(l, x)
+			c.prepareHolds(n.lane, x, now)
+			if c.isDisabled(keepPosition) {
+				n.lane.lastTurn = c.nextNumber()
+			}
+			c.waitAt(x.need, x.at)
 			continue
 		}
-		c.try(l, m, now)
+		c.try(n, now)
 		if early {
-			m.trustTime = min(2*m.trustTime, maxTrust)
 			m.left = 0
 		}
 	}
@@ -119,103 +122,209 @@ func (c *Core) sleep(m *meter, at, now int64) {
 
 // ready returns the time from which the meter can give the lane's permits, beyond those held for
 // other lanes. The zero bound means now.
-func (c *Core) ready(m *meter, l *lane, now int64) bound {
-	return m.bounds.boundOf(c.held(m, l, now) + l.need(m).cost)
-}
+func (c *Core) ready(n *need, now int64) bound { return n.boundOf(c.held(n, now) + n.Cost) }
 
-// horizon returns the latest time at which permits that are granted now may become available. It
-// returns now if a lane of the meter needs several meters. Without that, a grant would reserve
-// permits of one meter while it waits for another.
-func (m *meter) horizon(now int64) int64 {
-	switch {
-	case m.multiLimit > 0 || m.noAdvanceUntil > now:
-		return now
-	case m.nearUntil <= now:
-		return now + maxAdvance
-	case m.takesEarly:
-		return now + max(minAdvance, m.nearAdvance)
-	}
-	return now
-}
-
-// limitAdvance records the maximum advance of a job. For the next maxTrust, that maximum applies to
-// all lanes of the meter.
-func (m *meter) limitAdvance(now, advance int64) {
-	if advance >= maxAdvance {
-		return
-	}
-	if m.nearUntil > now {
-		advance = min(advance, m.nearAdvance)
-	}
-	m.nearUntil, m.nearAdvance = now+maxTrust, advance
-}
-
-// leadTime returns how long before its permits are available a job is granted, in microseconds. It
-// is 0 if the worker must not take the permits early. A job that arrives early starts when they are
-// available. If several jobs are granted together, leadTime applies to the first, so it is only a
-// part of the horizon.
-func (m *meter) leadTime(now int64) int64 {
-	if !m.takesEarly {
-		return 0
-	}
-	advance := m.horizon(now) - now
-	return min(travelTime, advance, max(minAdvance, advance/4))
-}
-
-// blocker returns the other meter that a lane that has its turn at m must wait for, or an empty
+// blocker returns the other meter that a lane that has its turn at n must wait for, or an empty
 // wait if it can be granted. It also charges the lane at meters where it has its turn.
-func (c *Core) blocker(l *lane, m *meter, now int64) (w wait) {
-	for i, n := range l.needs {
-		if n.meter == m {
+func (c *Core) blocker(at *need, now int64) (w wait) {
+	for _, n := range at.lane.needs {
+		if n == at {
 			continue
 		}
 		f := n.first()
-		behind := f != nil && c.before(n.meter, f, l) && !c.isDisabled(noOvertaking)
+		behind := f != nil && c.before(f, n) && !c.isDisabled(noOvertaking)
 		if !behind {
-			c.pay(l, i)
+			c.pay(n)
 		}
-		b := c.ready(n.meter, l, now)
+		b := c.ready(n, now)
 		b.at = max(b.at, now)
-		if (behind || b.at > now) && (w.meter == nil || behind && !w.behind || behind == w.behind && b.at > w.at) {
-			w = wait{n.meter, b, behind}
+		if (behind || b.at > now) && (w.need == nil || behind && !w.behind || behind == w.behind && b.at > w.at) {
+			w = wait{n, b, behind}
 		}
 	}
 	return w
 }
 
-// move makes a lane wait at another meter and keeps its position.
-func (c *Core) move(l *lane, x wait) {
-	key := l.lastTurn
-	if c.isDisabled(keepPosition) {
-		key = c.nextNumber()
-	}
-	c.detach(l)
-	c.attach(l, x.meter, key)
-	c.wake(x.meter, min(x.at, c.trustedUntil(x.meter)))
-}
-
-// try adds a pending turn for the lane and moves the lane behind the others, as if the turn were
+// try adds a pending turn for a lane and moves the lane behind the others, as if the turn were
 // granted.
-func (c *Core) try(l *lane, m *meter, now int64) {
-	for i := range l.needs {
-		c.pay(l, i)
+func (c *Core) try(at *need, now int64) {
+	l, m := at.lane, at.meter
+	for _, n := range l.needs {
+		c.pay(n)
 	}
-	t := pendingTurn{lane: l, from: m, key: l.lastTurn, needs: l.needs, missed: m.missed, Turn: Turn{Lane: l.name, Advance: m.horizon(now) - now, Held: make([]int64, len(l.needs))}}
+	t := pendingTurn{
+		from: at, key: l.lastTurn, needs: l.needs, paid: make([]int64, len(l.needs)), missed: m.missed,
+		Turn: Turn{Lane: l.name, Advance: m.horizon(now) - now, Held: make([]int64, len(l.needs))},
+	}
 	for i, n := range l.needs {
-		t.Held[i] = c.held(n.meter, l, now)
+		t.Held[i], t.paid[i] = c.held(n, now), n.paid
+		n.paid--
 	}
-	if !slices.Contains(c.served, m) {
-		c.served = append(c.served, m)
-	}
+	c.pendingTurns = append(c.pendingTurns, t)
 	l.pendingTurns++
 	l.queue.pendingTurns++
 	m.left--
-	for i := range l.needs {
-		t.paid = append(t.paid, l.needs[i].paid)
-		l.needs[i].paid--
-	}
-	c.pendingTurns = append(c.pendingTurns, t)
 	m.missed = nil
 	l.lastTurn = c.nextNumber()
 	c.enqueue(l)
+}
+
+// ApplyResults applies the results of the last Turns, in the same order. If there are fewer results
+// than turns, the replies to the other turns were lost, and Redis may have granted their jobs.
+// ApplyResults undoes these turns and pauses their lanes.
+func (c *Core) ApplyResults(now int64, results []Result) {
+	turns := c.pendingTurns
+	c.pendingTurns = turns[:0]
+	for i, t := range slices.Backward(turns) {
+		if i >= len(results) || results[i].Outcome != Granted && results[i].Outcome != Impossible {
+			c.undo(t)
+		}
+	}
+	for i, t := range turns {
+		if l := t.from.lane; l.held == nil || i < len(results) && results[i].Outcome != Skipped {
+			l.held = t.Held
+		}
+	}
+	for i, t := range turns {
+		l := t.from.lane
+		l.pendingTurns--
+		l.queue.pendingTurns--
+		if i < len(results) {
+			c.applyResult(now, t, &results[i])
+		} else {
+			c.expiries.putBy(&l.expiry, now+lostReplyPause)
+		}
+	}
+	for i, t := range turns {
+		t.from.lane.held = nil
+		c.reopen(now, t.from.lane.queue) // refused turns free the worker slots they had counted
+		m := t.from.meter
+		if slices.ContainsFunc(turns[:i], func(o pendingTurn) bool { return o.from.meter == m }) {
+			continue
+		}
+		if n := m.first(); m.refused == 0 && n != nil && c.ready(n, now).at <= m.horizon(now) {
+			m.left, m.step = m.step, min(2*m.step, maxBatch)
+		} else {
+			m.left, m.step, m.gave = max(1, min(m.gave, maxBatch)), 1, 0
+		}
+		m.refused = 0
+		c.wake(m, 0)
+	}
+}
+
+func (c *Core) applyResult(now int64, t pendingTurn, r *Result) {
+	l, m := t.from.lane, t.from.meter
+	if r.Outcome == Granted {
+		for _, n := range l.needs {
+			n.fullSince = 0 // a permit became free, with or without a notification
+		}
+	}
+	c.updateNeeds(now, l, r)
+	switch r.Outcome {
+	case Granted, Impossible:
+		m.gave++
+		m.takesEarly = r.TakesEarly
+		c.useHolds(l, now)
+		c.setGranted(now, l, r.Granted-1)
+		c.grant(now, l, r)
+		if r.Next == nil {
+			c.leave(l)
+		}
+	case Empty:
+		c.leave(l)
+	case Full:
+		c.markFull(now, l)
+	case Refused:
+		m.refused++
+		c.refused(now, t)
+	case Skipped:
+		m.refused++
+		return
+	}
+	c.setGranted(now, l, r.Granted)
+}
+
+// refused handles a refused turn. If all meters were believed ready, the clocks differ slightly,
+// and the meter is tried again after clockSkew.
+func (c *Core) refused(now int64, t pendingTurn) {
+	n := t.from
+	if n.lane.at == nil {
+		return // a turn of the same batch took its last job
+	}
+	horizon := n.horizon(now)
+	for i, o := range n.lane.needs {
+		if o.boundOf(t.Held[i]+o.Cost).at > horizon {
+			return
+		}
+	}
+	n.noAdvanceUntil = max(n.noAdvanceUntil, now+clockSkew)
+	n.update(now, bound{total: t.Held[slices.Index(t.needs, n)] + n.Cost, at: now + clockSkew})
+}
+
+// undo reverses a turn that was not granted. The lane gets its previous position back, and the
+// charges count for its next turn. If the lane is charged for that turn already, or no job waits in
+// it any more, the charges are refunded.
+func (c *Core) undo(t pendingTurn) {
+	l := t.from.lane
+	same := l.at != nil && l.needs[0] == t.needs[0] // else it has left its meters since
+	for i, n := range t.needs {
+		if same && n.paid < t.paid[i] {
+			n.paid++
+			t.missed = nil // the lanes that this turn passed over keep their charges, as this lane does
+		} else {
+			c.refund(n)
+		}
+	}
+	for _, o := range t.missed {
+		if o.paid > 0 {
+			o.paid--
+			c.refund(o)
+		}
+	}
+	if same {
+		l.lastTurn = min(l.lastTurn, t.key)
+		if !l.isPassedOver() {
+			c.enqueue(l)
+		}
+	}
+}
+
+// updateNeeds stores what Redis replied about the needs of a lane's first job.
+func (c *Core) updateNeeds(now int64, l *lane, r *Result) {
+	if l.at == nil || len(r.Next) != len(l.needs) {
+		return
+	}
+	l.read = true
+	for i, n := range l.needs {
+		n.Need = r.Next[i]
+		n.limitAdvance(now, r.MaxAdvance)
+		if l.held[i] == 0 && !n.Known && !n.Blocked {
+			if n.isConcurrency = true; n.Ready > now && n.fullSince == 0 {
+				n.fullSince = now
+			}
+		}
+		news := bound{total: l.held[i] + n.Cost, at: n.Ready, unknown: !n.Known, blocked: n.Blocked}
+		if n.Blocked {
+			news.total = 0
+		}
+		if n.update(now, news) {
+			c.wake(n.meter, 0)
+		}
+	}
+}
+
+// useHolds ends the holds of a lane for its granted turn. At windows the lane keeps the permits that
+// are held for its other paid turns.
+func (c *Core) useHolds(l *lane, now int64) {
+	for _, n := range l.needs {
+		if !n.isHeld() {
+			continue
+		}
+		if n.least = 0; n.PerRefill <= 1 {
+			c.release(n)
+		} else {
+			n.until = now + n.returnTime()
+		}
+		c.wake(n.meter, 0)
+	}
 }

@@ -61,20 +61,6 @@ func TestSlots_OldReport_Ignored(t *testing.T) {
 	same(t, "later", turnsAt(c, now+reportLife, 2), "busy", "free")
 }
 
-// A job that does not arrive in time shows that no slot was free, whatever its server had reported.
-func TestSlots_DeadServer_Ignored(t *testing.T) {
-	c, now := busyQueue()
-	c.SetSlots(now, "server", 30, second, []string{"busy"})
-	c.Expired(now, "busy\napi|", 0, nil, true)
-	same(t, "while it lives", turnsAt(c, now, 2), "free", "busy")
-	now += grantLife
-	c.Expired(now, "busy\napi|", 1, []string{fmt.Sprint(now - grantLife)}, true)
-	c.Arrived(now, "busy\napi|") // one of before arrived, at another server
-	same(t, "when it is dead", turnsAt(c, now, 2), "free", "free")
-	c.SetSlots(now, "server", 30, second, []string{"busy"})
-	same(t, "when it lives after all", turnsAt(c, now, 2), "busy", "free")
-}
-
 // A lane that other jobs leave no slot has a turn all the same, so seldom that its permits
 // idle for a fiftieth of the time.
 func TestSlots_NoneFree_TurnAtTimes(t *testing.T) {

@@ -112,7 +112,7 @@ func (d *dispatcher) lead() (lead waitdb.Leadership, err error) {
 		}
 		if d.changes < lead.Changes { // a notification got lost
 			d.changes = lead.Changes
-			d.core.ChangedLimit(d.clock(), "")
+			d.core.Changed(d.clock(), "")
 		}
 		var names []string
 		for _, lane := range lead.NewLanes {
@@ -154,7 +154,7 @@ func (d *dispatcher) receive() error {
 		case waitdb.MeterChanged:
 			d.core.Changed(d.clock(), n.Name)
 		case waitdb.LimitChanged:
-			d.core.ChangedLimit(d.clock(), n.Name)
+			d.core.Changed(d.clock(), n.Name)
 		default:
 			continue
 		}

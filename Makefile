@@ -6,13 +6,13 @@ GOTEST   := go test -count=1 -timeout 15m
 CORES    := $(shell getconf _NPROCESSORS_ONLN)
 SUDO     := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 
-# Go keeps its caches below HOME; without one they go below .cache.
+# Go keeps its caches below HOME. If HOME is not set, they are in .cache here.
 ifeq ($(HOME),)
 export HOME := $(CURDIR)/.cache
 endif
 
-# What a look at the sources finds. Here and below, work is all packages of all modules of go.work.
-define LOOK
+# In go commands, work means all packages of all modules in go.work.
+define CHECK
 go vet work
 @unformatted=$$(gofmt -l *.go */) && \
 if [ -n "$$unformatted" ]; then echo "run make fmt for: $$unformatted" >&2; exit 1; fi
@@ -21,17 +21,16 @@ endef
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-# The tests start these themselves: real servers, a browser that looks at the
-# page, and npm for the reader of web archives. Only what is missing is installed,
-# and sudo asked for only then.
+# The tests start Redis, Prometheus, Alertmanager and a browser themselves. BENCH adds the programs that
+# only the benchmarks need. sudo asks for a password only if something is missing.
 deps: ## install what the tests start, if it is missing
 	@missing=; \
 	command -v redis-server >/dev/null || missing="$$missing redis-server"; \
 	{ command -v prometheus && command -v promtool; } >/dev/null || missing="$$missing prometheus"; \
 	command -v amtool >/dev/null || missing="$$missing prometheus-alertmanager"; \
 	command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null || missing="$$missing chromium"; \
-	command -v npm >/dev/null || missing="$$missing npm"; \
-	$(if $(VALGRIND),command -v valgrind >/dev/null || missing="$$missing valgrind";) \
+	$(if $(BENCH),command -v npm >/dev/null || missing="$$missing npm"; \
+	command -v valgrind >/dev/null || missing="$$missing valgrind";) \
 	if [ -z "$$missing" ]; then \
 		:; \
 	elif command -v apt-get >/dev/null && { [ "$$(id -u)" = 0 ] || command -v sudo >/dev/null; }; then \
@@ -43,38 +42,35 @@ deps: ## install what the tests start, if it is missing
 		echo "install$$missing and run make again" >&2; exit 1; \
 	fi
 
-# Without C and paths, as the image is built: what both need is compiled once. With more
-# memory, collected less often, all takes a tenth less time. The tests are vetted once, by go vet,
-# which looks for more than go test does. The packages that take longest come first, or a
-# core would wait for them at the end; one more than there are cores, since some wait.
+# The settings are those of the Dockerfile, so that Go compiles each package once for both. GOGC=300 saves
+# a tenth of the time. go vet has checked the tests already, so go test does not. The slowest packages
+# come first, so that no core idles at the end. Some tests wait, so one more package runs than there
+# are cores.
 test: export CGO_ENABLED = 0
 test: export GOFLAGS := $(GOFLAGS) -trimpath
 test: export GOGC = 300
 test: deps ## vet, check the format and run all tests
-	$(LOOK)
+	$(CHECK)
 	$(GOTEST) -vet=off -p $$(($(CORES) + 1)) ./scheduler ./cmd/worker ./cmd/internal/worker ./internal/waitdb ./throttle ./bench . ./internal/fairqueue work
 
-# What one runs while editing: all but the packages whose tests start processes, and with -short,
-# which leaves out the slow tests of throttle, scheduler and lanes. Of what is left out run what is
-# touched: go test ./scheduler -run 'TestX$$'.
+# For use while editing: SLOW are the packages whose tests start processes, and -short skips slow tests.
+# Run the skipped tests of what you change yourself: go test ./scheduler -run 'TestX$$'.
 SLOW := $(subst $() ,|,cmd/enqueue cmd/worker bench deploy dashboards dashboards/[a-z]+ examples.* internal/testutil/redistest cmd/internal/worker)
 quick: export CGO_ENABLED = 0
 quick: export GOFLAGS := $(GOFLAGS) -trimpath
 quick: export GOGC = 300
-quick: ## vet, check the format and run the tests that are quick
-	$(LOOK)
+quick: ## vet, check the format and run the quick tests
+	$(CHECK)
 	$(GOTEST) -vet=off -short $$(go list work | grep -vE '/headgate/($(SLOW))$$')
 
 race: deps ## run all tests with the race detector
 	$(GOTEST) -race work
 
-# make test runs each target on its seeds, on 10,000 inputs made of them (internal/testutil/fuzzseed, 7 s
-# of one core for all 19), and on what is kept in the package's testdata/fuzz. It does not fuzz:
-# that compiles all dependencies once more, which is two minutes of one core and doubles what a
-# new machine compiles, and 10 s for each target are three minutes more. What is found here is
-# kept there, and tested from then on.
+# make test runs each fuzz target on its seeds, on 10,000 inputs made from them (internal/testutil/fuzzseed)
+# and on the inputs in testdata/fuzz. It does not fuzz, because fuzzing compiles all dependencies
+# again. An input that fails here is stored in testdata/fuzz, so make test runs it from then on.
 FUZZTIME ?= 60s
-fuzz: ## fuzz what reads foreign texts, each for FUZZTIME
+fuzz: ## fuzz each parser of foreign input for FUZZTIME
 	@grep -rlE '^func Fuzz' --include='*_test.go' . | while read -r file; do \
 		for target in $$(sed -nE 's/^func (Fuzz[A-Za-z0-9]*)\(.*/\1/p' "$$file"); do \
 			echo "$$file $$target" && \
@@ -83,19 +79,18 @@ fuzz: ## fuzz what reads foreign texts, each for FUZZTIME
 	done
 
 SEEDS ?= 200
-sim: ## simulate SEEDS random worlds, with damaged records and of forecasts too, and ten times as many of fair queuing alone
+sim: ## simulate SEEDS random worlds of the whole stack, of damaged records and of forecasts, and ten times as many of the fair queue
 	go test -count=1 -timeout 24h -v -run 'TestSimulations$$' ./internal/fairqueue -seeds $(SEEDS)0
 	go test -count=1 -timeout 24h -v -parallel 6 -run TestForecastComesTrue ./internal/waitdb -forecast-worlds $(SEEDS)
 	go test -count=1 -timeout 24h -v -run 'TestSimulation$$|TestCorruption_Records$$' ./scheduler -seeds $(SEEDS)
 
 MODULES = $$(go list -m -f '{{.Dir}}/...')
 SEED ?= 1
-chaos: deps ## run 35,000 jobs in worker processes with 350 faults, drawn by SEED, and judge by what an API saw
+chaos: deps ## run 35,000 jobs with 350 faults, which SEED chooses, and judge by the calls that an API received
 	go test -count=1 -timeout 1h -v -run 'TestChaos$$' ./cmd/worker -chaos-seed $(SEED) -chaos-jobs 35000 -chaos-faults 350
 
-# The functions of this project that a job goes through and an idle server does not, by the
-# coverage of three runs each.
-path: ## count the functions on a job's way: allowed at once; denied, and granted later
+# The coverage of three runs tells which functions run for a job and not in an idle server.
+path: ## count the functions that run for a job that is allowed at once, and for one that is denied and granted
 	@counted=$$(mktemp -d) && for job in Idle Allowed Denied; do \
 		for run in 1 2 3; do \
 			go test -count=1 ./scheduler -run "TestPath$$job$$" -coverprofile=$$counted/profile \
@@ -111,15 +106,15 @@ lint: ## run golangci-lint
 fmt: ## format the code
 	go run $(GOLANGCI) fmt $(MODULES)
 
-bench: VALGRIND = 1
+bench: BENCH = 1
 bench: deps ## measure against other systems
 	go run ./bench
 
-screenshots: deps ## take the pictures of the page in docs
+screenshots: deps ## take the pictures of the page that docs/ shows
 	$(GOTEST) ./dashboards/page -run TestScreenshots -screenshots $(CURDIR)/docs
 
-demo: ## watch 100 jobs obey a limit
+demo: ## watch 100 jobs under a limit
 	go run ./cmd/worker demo
 
-up: ## run all that there is to try in containers
+up: ## run Redis, workers, Prometheus and Grafana in containers
 	docker compose up

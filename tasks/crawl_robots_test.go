@@ -122,25 +122,6 @@ func TestCrawl_RobotsUnavailable_EndsAfterHours(t *testing.T) {
 	})
 }
 
-// A host that was down is crawled when it is up again.
-func TestCrawl_RobotsBack_FetchesPages(t *testing.T) {
-	var down atomic.Bool
-	down.Store(true)
-	host := func(w http.ResponseWriter, r *http.Request) {
-		if strings.HasSuffix(r.URL.Path, "/robots.txt") && down.Load() {
-			w.WriteHeader(http.StatusServiceUnavailable)
-		}
-	}
-	crawl(t, map[string]http.HandlerFunc{"a.test": host}, func(c *crawling) {
-		c.seed(tasks.CrawlFetch{URL: "http://a.test/1", Start: 1}, asynq.MaxRetry(100))
-		time.Sleep(10 * time.Second)
-		down.Store(false)
-		if p := c.wait(); p.Fetched != 1 {
-			t.Errorf("%+v, want 1 fetched", p.Counts)
-		}
-	})
-}
-
 // A robots.txt that answers 503 or 429 with a Retry-After is not asked for again before that
 // time, and meanwhile nothing else of its host is.
 func TestCrawl_RobotsRetryAfter_BlocksHost(t *testing.T) {

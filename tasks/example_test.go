@@ -1,12 +1,7 @@
 package tasks_test
 
 import (
-	"context"
 	"fmt"
-	"net/http"
-	"net/http/httptest"
-	"net/netip"
-	"os"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -32,31 +27,4 @@ func ExampleNewHTTPRequest() {
 	// Output:
 	// http:request
 	// {"method":"POST","url":"https://api.example.com/items?a=1&b=2","headers":{"Content-Type":"application/json"},"body":"{\"n\":1}","expect":[201,409],"timeout":"10s"}
-}
-
-// A worker that may call its own machine and give out one secret.
-func ExampleHTTPHandler() {
-	api := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		fmt.Println("the API sees:", r.Header.Get("Authorization"))
-	}))
-	defer api.Close()
-	os.Setenv("EXAMPLE_TOKEN", "Bearer 0123456789")
-	defer os.Unsetenv("EXAMPLE_TOKEN")
-
-	task, err := tasks.NewHTTPRequest(tasks.HTTPRequest{
-		URL:     api.URL,
-		Headers: map[string]string{"Authorization": "${env:EXAMPLE_TOKEN}"},
-	})
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	handler := &tasks.HTTPHandler{
-		AllowPrivate: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")},
-		Secrets:      []string{"env:EXAMPLE_TOKEN"},
-	}
-	fmt.Println("the job is done:", handler.ProcessTask(context.Background(), task) == nil)
-	// Output:
-	// the API sees: Bearer 0123456789
-	// the job is done: true
 }

@@ -76,21 +76,6 @@ func TestExecErrors(t *testing.T) {
 	}
 }
 
-func TestExecPayloads(t *testing.T) {
-	h := shell("exit 0", nil)
-	for _, tt := range []struct{ kind, payload, want string }{
-		{"exec:it", ``, ""},
-		{"exec:other", `{}`, `command "other": this worker has none`},
-		{"exec:it", `[]`, "want a JSON object"},
-		{"exec:it", "\xff", "want a JSON object"},
-	} {
-		err := h.ProcessTask(t.Context(), asynq.NewTask(tt.kind, []byte(tt.payload)))
-		if tt.want == "" && err != nil || tt.want != "" && (!errors.Is(err, asynq.SkipRetry) || !strings.Contains(err.Error(), tt.want)) {
-			t.Errorf("%s %s: got %v, want %q", tt.kind, tt.payload, err, tt.want)
-		}
-	}
-}
-
 // Processes that a command has started end with it, at its timeout and at its end.
 func TestExec_KillsChildren(t *testing.T) {
 	for script, timeout := range map[string]time.Duration{

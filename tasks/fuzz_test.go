@@ -1,9 +1,11 @@
 package tasks
 
 import (
-	"bytes"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/headgate/headgate/internal/testutil/fuzzseed"
 )
@@ -14,30 +16,36 @@ func FuzzPayloads(target *testing.F) {
 	for _, seed := range []string{
 		`{"url":"https://example.com/","method":"POST","headers":{"A":"${env:TOKEN}"},"body":"x"}`,
 		`{"crawl":"docs","url":"https://example.com/","depth":3,"allow":["same-host","*.example.org"],"sitemap":true,"nested":1,"hops":2}`,
+		`{"url":"https://h/?a=<&>é","timeout":"1m30s","expect":[200],"redirects":true,"hops":1,"keep_headers":["ETag"],"save":"a/","max_body":9}`,
 		`{"url":"https://example.com/","expect":{"status":[200]}}`, `{"url":1}`, `{"url":"a","url":"b"}`, `null`, `[]`, ``,
 	} {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, payload []byte) {
-		for _, name := range Types() {
-			_ = Validate(name, payload)
-		}
-		page, err := parse[CrawlFetch](payload)
-		if err != nil {
-			return
-		}
-		text, err := marshal(page)
-		if err != nil {
-			t.Fatal(err)
-		}
-		again, err := parse[CrawlFetch](text)
-		if err != nil {
-			t.Fatalf("%q is %q, and that: %v", payload, text, err)
-		}
-		if twice, _ := marshal(again); !bytes.Equal(text, twice) || again.ID() != page.ID() {
-			t.Errorf("%q is %q, and that is %q", payload, text, twice)
+		_ = Validate(PrefixExec+"it", payload)
+		writeAgain[HTTPRequest](t, payload)
+		if page, ok := writeAgain[CrawlFetch](t, payload); ok && page.ID() == "" {
+			t.Errorf("%q has no ID", payload)
 		}
 	})
+}
+
+// writeAgain parses a payload, writes it, and fails if the text means something else.
+func writeAgain[P interface{ Validate() error }](t *testing.T, payload []byte) (P, bool) {
+	t.Helper()
+	of, err := parse[P](payload)
+	if err != nil {
+		return of, false
+	}
+	text, err := marshal(of)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := parse[P](text)
+	if diff := cmp.Diff(of, again, cmpopts.EquateEmpty()); err != nil || diff != "" {
+		t.Fatalf("%q is %q, and that: %v %s", payload, text, err, diff)
+	}
+	return of, true
 }
 
 // A secret is in no text that is kept or said, wherever it stands and wherever that is cut.

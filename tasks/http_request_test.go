@@ -1,13 +1,11 @@
 package tasks
 
 import (
-	"encoding/json"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"pgregory.net/rapid"
 )
 
 func TestParseHTTPRequest(t *testing.T) {
@@ -128,48 +126,4 @@ func TestHTTPRequest_Validate(t *testing.T) {
 			t.Errorf("NewHTTPRequest(%+v) = %s, want an error", tt.call, task.Payload())
 		}
 	}
-}
-
-// Whatever a Go program may put in a payload, the worker reads the same.
-func TestHTTPRequestRoundTrip(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		call := HTTPRequest{
-			Method:  rapid.SampledFrom([]string{"", "GET", "PATCH", "X-1"}).Draw(t, "method"),
-			URL:     "http://h/?q=" + rapid.StringMatching(`[a-z<>&é]*`).Draw(t, "query"),
-			Body:    rapid.String().Draw(t, "body"),
-			Timeout: time.Duration(rapid.Int64Min(0).Draw(t, "timeout")),
-		}
-		call.Redirects = rapid.Bool().Draw(t, "redirects")
-		call.Hops = rapid.IntRange(0, MaxRedirects).Draw(t, "hops")
-		call.MaxBody = rapid.Int64Range(0, MaxResultBody).Draw(t, "max_body")
-		if rapid.Bool().Draw(t, "save") {
-			call.Save = rapid.StringMatching(`([a-z]/){0,2}[a-z]/?`).Draw(t, "path")
-		}
-		if kept := rapid.SliceOf(rapid.StringMatching(`X-[A-Z]`)).Draw(t, "keep_headers"); len(kept) > 0 {
-			call.KeepHeaders = kept
-		}
-		if names := rapid.SliceOfDistinct(rapid.StringMatching(`X-[A-Z]`), rapid.ID).Draw(t, "headers"); len(names) > 0 {
-			call.Headers = make(map[string]string)
-			for _, name := range names {
-				call.Headers[name] = rapid.StringMatching(`[ -~\t]*`).Draw(t, name)
-			}
-		}
-		if expect := rapid.SliceOf(rapid.IntRange(200, 599)).Draw(t, "expect"); len(expect) > 0 {
-			call.Expect = expect
-		}
-		task, err := NewHTTPRequest(call)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := Validate(task.Type(), task.Payload()); err != nil {
-			t.Fatalf("%s: %v", task.Payload(), err)
-		}
-		var got HTTPRequest
-		if err := json.Unmarshal(task.Payload(), &got); err != nil {
-			t.Fatal(err)
-		}
-		if diff := cmp.Diff(call, got); diff != "" {
-			t.Fatalf("%s\n-want +got:\n%s", task.Payload(), diff)
-		}
-	})
 }

@@ -325,17 +325,3 @@ func TestReadSitemap_ManyEntries_AreBounded(t *testing.T) {
 		}
 	}
 }
-
-func ExampleFromPage() {
-	page := FromPage("https://example.com/news/", "text/html", nil, "headgate",
-		[]byte(`<a href="today#top">Today</a> <a href="/ads" rel="nofollow">Ads</a>`))
-	fmt.Println(page.Links)
-	// Output:
-	// [https://example.com/news/today]
-}
-
-func ExampleCanonical() {
-	fmt.Println(Canonical("https://example.com/a/b", "../%7Euser/?q#part"))
-	// Output:
-	// https://example.com/~user/?q <nil>
-}

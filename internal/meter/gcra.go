@@ -17,32 +17,16 @@ type gcra struct {
 // Define keeps the number of permits in use at l.Since, rounded up. From l.Since on, these permits
 // become free at the new rate. l.Since can be in the past.
 func (g *gcra) Define(l *Limit) {
-	n, period := int64(l.N), l.PeriodUS()
-	if changed := n != g.n || period != g.period; changed && g.tat < l.Since {
-		g.tat, g.rest = 0, 0
-	} else if changed && g.tat > 0 {
-		inUse := owed(g.tat-l.Since, g.rest, g.n, g.period)
-		g.n, g.period = n, period
-		g.move(l.Since, 0, inUse)
-	}
+	before, n, period := *g, int64(l.N), l.PeriodUS()
 	g.n, g.period, g.capacity = n, period, int64(l.Capacity)
-}
-
-// move sets tat to k intervals after a time, at most to MaxTime.
-func (g *gcra) move(tat, rest, k int64) {
-	us, over := Span(k, g.n, g.period)
-	rest += over
-	if g.tat, g.rest = tat+us+rest/g.n, rest%g.n; g.tat >= MaxTime {
-		g.tat, g.rest = MaxTime, 0
+	if n == before.n && period == before.period {
+		return
 	}
-}
-
-// arrival returns tat, or now if tat is past.
-func (g *gcra) arrival(now int64) (tat, rest int64) {
-	if g.tat < now {
-		return now, 0
+	g.tat, g.rest = 0, 0
+	if before.tat >= l.Since && before.tat > 0 {
+		g.Take(l.Since, owed(before.tat-l.Since, before.rest, before.n, before.period))
+		g.used = before.used
 	}
-	return g.tat, g.rest
 }
 
 // ReadyAt returns the time at which tat is at most capacity-k intervals ahead. Each permit above
@@ -51,8 +35,10 @@ func (g *gcra) ReadyAt(now, k int64) int64 {
 	if k == 0 {
 		return now
 	}
-	tat, rest := g.arrival(now)
-	at := tat
+	at, rest := g.tat, g.rest
+	if at < now {
+		at, rest = now, 0
+	}
 	if k <= g.capacity {
 		us, over := Span(g.capacity-k, g.n, g.period)
 		at -= us
@@ -66,10 +52,17 @@ func (g *gcra) ReadyAt(now, k int64) int64 {
 	return min(MaxTime, max(now, at))
 }
 
-// Take moves tat on by k intervals.
+// Take moves tat on by k intervals, at most to MaxTime.
 func (g *gcra) Take(now, k int64) Mark {
-	tat, rest := g.arrival(now)
-	g.move(tat, rest, k)
+	if g.tat < now {
+		g.tat, g.rest = now, 0
+	}
+	us, over := Span(k, g.n, g.period)
+	g.rest += over
+	g.tat, g.rest = g.tat+us+g.rest/g.n, g.rest%g.n
+	if g.tat >= MaxTime {
+		g.tat, g.rest = MaxTime, 0
+	}
 	g.used = now
 	return Mark{g.tat, g.given}
 }
@@ -104,11 +97,11 @@ func (g *gcra) GiveBack(now, k, _ int64, mark Mark) {
 
 // Left returns the number of whole intervals by which tat may still move.
 func (g *gcra) Left(now int64) int64 {
-	tat, rest := g.arrival(now)
-	return max(0, g.capacity-owed(tat-now, rest, g.n, g.period))
+	if g.tat < now {
+		return g.capacity
+	}
+	return max(0, g.capacity-owed(g.tat-now, g.rest, g.n, g.period))
 }
 
 // FullAt returns tat, rounded up.
-func (g *gcra) FullAt(now int64) int64 {
-	return max(now, g.tat+min(1, g.rest))
-}
+func (g *gcra) FullAt(now int64) int64 { return max(now, g.tat+min(1, g.rest)) }

@@ -54,6 +54,7 @@ func TestGranted_LateJobTakesLaterPermits(t *testing.T) {
 		expect(t, "promoted again", s.pumped(t), []string{"late"})
 		expect(t, "others take what was reserved for it", ask(t, s, "l", 1).Outcome, allowed)
 		expect(t, "a late job takes what is reserved for the next", s.acquire(t, "late", one("l")).Outcome, allowed)
+		expect(t, "nothing is reserved for the next", s.rdb.ZScore(background, hg("granted:default\nl|k"), "next").Val(), 0)
 		d := s.acquireJob(t, slow, one("l"))
 		expect(t, "the next", [2]any{d.Outcome, d.RetryAfter}, [2]any{denied, 30 * time.Second})
 		s.wait(d.RetryAfter)

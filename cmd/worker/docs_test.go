@@ -13,20 +13,27 @@ var (
 	subcommand   = regexp.MustCompile(`^[a-z]+$`)
 )
 
-// TestDocs_Commands_Exist: with the flags that pages show of them.
+// TestDocs_Commands_Exist: so do the flags that documents and examples show.
 func TestDocs_Commands_Exist(t *testing.T) {
-	pages, err := filepath.Glob("../../docs/*.md")
-	if err != nil || len(pages) == 0 {
-		t.Fatalf("no pages: %v", err)
-	}
-	for _, page := range append(pages, "../../README.md", "../../SECURITY.md", "../../CONTRIBUTING.md") {
-		text, err := os.ReadFile(page)
-		if err != nil {
-			t.Fatal(err)
+	code := regexp.MustCompile("(?ms)^```(?:sh)?\n.*?^```|`[^`\n]+`|^#   [^\n]+") // comments of YAML files, too
+	for _, pattern := range []string{"docs/*.md", "*.md", "examples/*/*.yaml"} {
+		pages, err := filepath.Glob("../../" + pattern)
+		if err != nil || len(pages) == 0 {
+			t.Fatalf("no %s: %v", pattern, err)
 		}
-		code := regexp.MustCompile("(?ms)^```(?:sh)?\n.*?^```|`[^`\n]+`").FindAllString(string(text), -1)
-		for _, match := range shownCommand.FindAllStringSubmatch(strings.Join(code, "\n"), -1) {
-			checkCommand(t, filepath.Base(page), match[1])
+		for _, page := range pages {
+			text, err := os.ReadFile(page)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if page == "../../CHANGELOG.md" {
+				continue // it names what is gone
+			}
+			shown := strings.Join(code.FindAllString(string(text), -1), "\n")
+			shown = regexp.MustCompile(`(?m)^(#   |go run \./cmd/)`).ReplaceAllString(shown, "")
+			for _, match := range shownCommand.FindAllStringSubmatch(shown, -1) {
+				checkCommand(t, page, match[1])
+			}
 		}
 	}
 }

@@ -214,20 +214,17 @@ func (w *Worker) start() error {
 	if text := impoliteWarning(c); text != "" {
 		w.log.Warn(text)
 	}
-	return w.server.Start(w.mux(feedback))
-}
-
-// mux routes task types to handlers, within the middleware.
-func (w *Worker) mux(feedback *tasks.Feedback) *asynq.ServeMux {
-	mux := asynq.NewServeMux()
+	var handler asynq.Handler = asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
+		if h := w.handlerOf(task.Type()); h != nil {
+			return h.ProcessTask(ctx, task)
+		}
+		return asynq.NotFound(ctx, task)
+	})
+	handler = feedback.Middleware(w.enqueueNext(handler))
 	if w.options.LogJobs {
-		mux.Use(w.logJob)
+		handler = w.logJob(handler)
 	}
-	mux.Use(feedback.Middleware, w.enqueueNext)
-	mux.Handle(tasks.TypeHTTPRequest, w.calls)
-	mux.Handle(tasks.TypeCrawlFetch, w.crawls)
-	mux.Handle(tasks.PrefixExec, w.commands)
-	return mux
+	return w.server.Start(handler)
 }
 
 // serve runs until ctx ends, and then waits up to shutdown_timeout for the running jobs. After this
@@ -302,8 +299,10 @@ func (w *Worker) logFailure(ctx context.Context, task *asynq.Task, err error) {
 // rule returns what a job needs before it runs. If the job's handler would reject the job, rule
 // returns an error, which archives the job before it takes permits.
 func (w *Worker) rule(ctx context.Context, task *asynq.Task) (scheduler.Rule, error) {
-	if err := w.handlers.check(task); err != nil {
-		return scheduler.Rule{}, err
+	if h := w.handlerOf(task.Type()); h != nil {
+		if err := h.Check(task); err != nil {
+			return scheduler.Rule{}, err
+		}
 	}
 	if len(w.config.Load().Tasks) == 0 {
 		return w.keptRule(ctx, task)
@@ -362,15 +361,19 @@ func newHandlers(c *config.Config) (h handlers, err error) {
 	return h, nil
 }
 
-// check calls Check of the task's handler.
-func (h handlers) check(task *asynq.Task) error {
-	switch t := task.Type(); {
-	case t == tasks.TypeHTTPRequest:
-		return h.calls.Check(task)
-	case t == tasks.TypeCrawlFetch:
-		return h.crawls.Check(task)
-	case strings.HasPrefix(t, tasks.PrefixExec):
-		return h.commands.Check(task)
+// handlerOf returns the handler of a task type, or nil. Its method Check returns the error with which
+// the handler would reject a task.
+func (h handlers) handlerOf(taskType string) interface {
+	asynq.Handler
+	Check(task *asynq.Task) error
+} {
+	switch {
+	case taskType == tasks.TypeHTTPRequest:
+		return h.calls
+	case taskType == tasks.TypeCrawlFetch:
+		return h.crawls
+	case strings.HasPrefix(taskType, tasks.PrefixExec):
+		return h.commands
 	}
 	return nil
 }

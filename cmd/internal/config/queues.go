@@ -148,9 +148,9 @@ func namesOf(limits []throttle.Limit) (names []string) {
 // Shards returns the sharded queues as package scheduler takes them, sorted by name.
 func (c *Config) Shards() (all []scheduler.Shards) {
 	for _, name := range slices.Sorted(maps.Keys(c.Sharded)) {
-		home, by := c.Sharded[name], c.Queues[name].ShardBy
+		home := c.Sharded[name]
 		s := scheduler.Shards{Queue: name, Count: home.Count, ByKey: home.ByKey, Divided: home.Divided}
-		if !by.IsZero() {
+		if by := c.Queues[name].ShardBy; !by.IsZero() {
 			s.KeyOf = func(task *asynq.Task) (string, error) {
 				return by.Of(&expression.Job{Type: task.Type(), Queue: name, Payload: task.Payload()})
 			}
@@ -162,21 +162,17 @@ func (c *Config) Shards() (all []scheduler.Shards) {
 
 // ShardOf returns the shard to which a job with this ID would be enqueued. The zero Shard means
 // that the queue has no shards.
-func (c *Config) ShardOf(queue, id string, task *asynq.Task) (shard.Shard, error) {
-	for _, s := range c.Shards() {
-		if s.Queue != queue {
-			continue
-		}
-		key := id
-		if s.KeyOf != nil {
-			var err error
-			if key, err = s.KeyOf(task); err != nil {
-				return shard.Shard{}, err
-			}
-		}
-		return shard.Of(queue, key, s.Count), nil
+func (c *Config) ShardOf(queue, id string, task *asynq.Task) (_ shard.Shard, err error) {
+	all := c.Shards()
+	i := slices.IndexFunc(all, func(s scheduler.Shards) bool { return s.Queue == queue })
+	if i < 0 {
+		return shard.Shard{}, nil
 	}
-	return shard.Shard{}, nil
+	s := all[i]
+	if s.KeyOf != nil {
+		id, err = s.KeyOf(task)
+	}
+	return shard.Of(queue, id, s.Count), err
 }
 
 // NewClient returns a client that finds the shard of each job. All producers with this config must

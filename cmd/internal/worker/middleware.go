@@ -80,14 +80,23 @@ func (w *Worker) enqueueNext(next asynq.Handler) asynq.Handler {
 		if err != nil {
 			return err
 		}
-		return w.enqueueAll(ctx, jobs)
+		var tasks []*asynq.Task
+		for _, job := range jobs {
+			tasks = append(tasks, job.Task())
+		}
+		var failed error
+		for i, answer := range c.NewClient(w.redis).EnqueueAll(ctx, tasks...) {
+			if answer.Err != nil && !errors.Is(answer.Err, asynq.ErrTaskIDConflict) {
+				failed = errors.Join(failed, fmt.Errorf("then %s: %w", jobs[i].Type, answer.Err))
+			}
+		}
+		return failed
 	})
 }
 
 // nextJobs returns the jobs that follow a finished job. key is the finished job's idempotency key. If
 // an expression fails, the error archives the finished job.
-func nextJobs(c *config.Config, done *expression.Done, then []config.Then, key string) ([]jobspec.Job, error) {
-	var jobs []jobspec.Job
+func nextJobs(c *config.Config, done *expression.Done, then []config.Then, key string) (jobs []jobspec.Job, err error) {
 	for i, t := range then {
 		payload, ok, err := t.Next(done)
 		if err != nil {
@@ -104,16 +113,4 @@ func nextJobs(c *config.Config, done *expression.Done, then []config.Then, key s
 		jobs = append(jobs, job)
 	}
 	return jobs, nil
-}
-
-// enqueueAll enqueues the jobs that do not exist yet. It goes on after an error.
-func (w *Worker) enqueueAll(ctx context.Context, jobs []jobspec.Job) error {
-	client := w.config.Load().NewClient(w.redis)
-	var all error
-	for _, job := range jobs {
-		if _, err := client.EnqueueContext(ctx, job.Task()); err != nil && !errors.Is(err, asynq.ErrTaskIDConflict) {
-			all = errors.Join(all, fmt.Errorf("then %s: %w", job.Type, err))
-		}
-	}
-	return all
 }

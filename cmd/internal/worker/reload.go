@@ -40,18 +40,16 @@ func (w *Worker) watch(ctx context.Context) {
 		text, _ := os.ReadFile(w.options.File)
 		if hangup || bytes.Equal(text, before) && !bytes.Equal(text, w.options.Text) {
 			w.options.Text = text
-			w.reload(ctx)
+			w.badFile.Store(w.reload(ctx) != nil)
 		}
 		before = text
 	}
 }
 
-// reload applies the config file's limits, rules and schedules. A file with errors, a missing file
-// and an empty file change nothing, because otherwise an accident would lift all limits.
-func (w *Worker) reload(ctx context.Context) { w.badFile.Store(w.readAgain(ctx) != nil) }
-
-// readAgain does the work of reload. It returns why the config was not applied, or nil.
-func (w *Worker) readAgain(ctx context.Context) error {
+// reload applies the config file's limits, rules and schedules, or returns why it did not. A file
+// with errors, a missing file and an empty file change nothing, because otherwise an accident would
+// lift all limits.
+func (w *Worker) reload(ctx context.Context) error {
 	next, err := w.options.Load()
 	if err == nil && next.DefaultReason != "" {
 		err = errors.New(next.DefaultReason)

@@ -45,7 +45,7 @@ func TestReload_PartlyWrittenConfig(t *testing.T) {
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if w.readAgain(t.Context()) == nil {
+		if w.reload(t.Context()) == nil {
 			t.Error("it was read")
 		}
 		return said.String()

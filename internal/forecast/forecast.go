@@ -147,6 +147,9 @@ func (f *Forecast) estimate(l *lane, n int64) Estimate {
 	}
 	if e.StartsIn > 0 || !e.Known {
 		m := l.meters[l.bottleneck]
+		if n < int64(len(l.times)) && l.waits[l.bottleneck] > 0 {
+			m = l.meters[l.longestAt[n]]
+		}
 		e.Need = throttle.Need{Limit: m.Limit, Key: m.Key}
 	}
 	return e

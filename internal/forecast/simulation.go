@@ -39,6 +39,7 @@ type lane struct {
 	given      int64   // number of jobs of costs[0] that have started
 	times      []int64 // start times of the simulated jobs, Unix microseconds
 	waits      []int64 // total time for which jobs waited for each of meters, microseconds
+	longestAt  []int   // for each of times, the index of the meter with the longest wait until then
 	bottleneck int     // index of the meter with the longest wait
 	// headSince is the time at which the lane's first job became the first. The meter that was
 	// ready last for that job has the index slowest, and was ready at slowestAt.
@@ -258,10 +259,11 @@ func (l *lane) start(now int64) {
 		}
 		l.waits[most] += late
 	}
-	if longest := l.longest(); l.waits[longest] > 0 {
+	longest := l.longest()
+	if l.waits[longest] > 0 {
 		l.meters[longest].IsBottleneck = true
 	}
-	l.times = append(l.times, now)
+	l.times, l.longestAt = append(l.times, now), append(l.longestAt, longest)
 	l.headSince, l.slowest, l.slowestAt = now, 0, now
 	if l.given++; l.given == l.costs[0].jobs {
 		l.costs, l.given = l.costs[1:], 0

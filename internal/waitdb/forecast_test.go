@@ -78,6 +78,22 @@ func TestForecast(t *testing.T) {
 	})
 }
 
+// TestForecast_BottleneckOfAJob: a quota that only the last jobs reach does not hold up the first.
+func TestForecast_BottleneckOfAJob(t *testing.T) {
+	onRedis(t, func(t *testing.T, s *fixture) {
+		define(t, s, window("daily", throttle.PerDay(6)), window("minute", throttle.PerMinute(2)))
+		for i := range 10 {
+			s.acquire(t, fmt.Sprint(i), one("daily"), one("minute"))
+		}
+		f := s.forecast(t)
+		for n, want := range map[int]string{1: "minute", 4: "minute", 5: "daily", 8: "daily"} {
+			if e, ok := f.Job("default\ndaily|k\nminute|k", n); !ok || e.Need.Limit != want {
+				t.Errorf("waiting job %d waits longest for %v, want %s", n, e, want)
+			}
+		}
+	})
+}
+
 // TestForecast_OneJob: the estimate of a job that waits alone is the forecast,
 // to the microsecond: of each kind of limit, however it was used, changed and blocked.
 func TestForecast_OneJob(t *testing.T) {

@@ -238,7 +238,8 @@ func TestLease_LostCancelsHandler(t *testing.T) {
 	}
 }
 
-// TestLog_NamesLimits: a log line about a lost lease or a 429 names the limits that it is about.
+// TestLog_NamesLimits: a log line about a lost lease or a 429 names the limits that it is about, and
+// the time of the block, also if it is unknown when the job runs.
 func TestLog_NamesLimits(t *testing.T) {
 	var log journal
 	virtual(t, settings{
@@ -247,7 +248,7 @@ func TestLog_NamesLimits(t *testing.T) {
 	}, func(t *testing.T, st *stack) {
 		st.handle = func(ctx context.Context, _ *asynq.Task) error {
 			if len(st.ran()) == 1 {
-				return RateLimited(time.Now().Add(time.Minute))
+				return RateLimited(time.Now().Add(20 * time.Second))
 			}
 			<-ctx.Done()
 			return nil
@@ -256,7 +257,7 @@ func TestLog_NamesLimits(t *testing.T) {
 		time.Sleep(5 * time.Minute)
 		st.wantClean()
 	})
-	for _, want := range []string{`lost its lease and is canceled" job=`, ` limits=slot`, `"blocked by the upstream" job=`, ` limits="host of a"`} {
+	for _, want := range []string{`lost its lease and is canceled" job=`, ` limits=slot`, `"blocked by the upstream" job=`, ` limits="host of a" for=20s`} {
 		if log.times(want) == 0 {
 			t.Errorf("no %s in %s", want, &log)
 		}

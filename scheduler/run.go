@@ -236,7 +236,7 @@ func (a *attempt) rateLimited(ctx context.Context, why *rateLimitedError, err er
 		return &attemptError{error: failed, final: true}
 	case d.Outcome == throttle.Denied:
 		go s.blockParts(wait, needs)
-		s.log.Info("blocked by the upstream", "job", a.ID, "limits", meterNames(needs), "for", d.RetryAfter.Round(time.Second))
+		s.log.Info("blocked by the upstream", "job", a.ID, "limits", meterNames(needs), "for", cmp.Or(d.Blocked, d.RetryAfter).Round(100*time.Millisecond))
 		return s.denied(d, err)
 	}
 	_, result := a.resolveImpossible(d) // nil for ActionRun: the job fails like any other

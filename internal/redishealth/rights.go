@@ -88,7 +88,9 @@ func TryRights(ctx context.Context, rdb redis.UniversalClient, prefixes ...strin
 		_ = subscription.Close()
 		subscribe := redis.NewCmd(ctx, "subscribe", channel)
 		subscribe.SetErr(err)
-		inScript := tryRights.Run(ctx, rdb, []string{prefix + "check"}, commands...)
+		keys := []string{prefix + "check"}
+		tried = append(tried, rdb.Eval(ctx, "return 0", keys)) // Run needs no EVAL if Redis has the script
+		inScript := tryRights.Run(ctx, rdb, keys, commands...)
 		for _, cmd := range append(tried, subscribe, inScript) {
 			right := neededRight.FindStringSubmatch(fmt.Sprint(script.Explain(cmd.Err(), user, cmd)))
 			if ProblemOf(cmd.Err()) == NoRights && right != nil {

@@ -19,6 +19,9 @@ type Decision struct {
 	// PutBack is the delay after which a denied job calls again even if it has not been granted. It
 	// exceeds RetryAfter, because an early call costs a second denial.
 	PutBack time.Duration
+	// Blocked is the time for which RateLimited has blocked the job's keys: the longest of them. It is
+	// zero if that is unknown, because the reply was lost.
+	Blocked time.Duration
 	// TakenAt is the time, by this process's clock, at which the permits were taken. It may be too
 	// late by the time that a fast reply of Redis takes. For an advance grant it is the time from
 	// which the permits are valid.
@@ -62,6 +65,9 @@ func (db *DB) decide(
 	switch d.Outcome {
 	case throttle.Denied:
 		d.PutBack, d.Unknown = microseconds(n[7]), n[8] == 0
+		if len(n) > 9 {
+			d.Blocked = microseconds(n[9] - n[2])
+		}
 	case throttle.Allowed:
 		d.WantsFeedback = n[8] == 1
 		if waited := n[9+2*len(needs):]; len(waited) > 0 { // start of the wait, number of denials, start of the reservation or 0

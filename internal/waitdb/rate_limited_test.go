@@ -49,6 +49,7 @@ func TestRateLimited_MaxBlock(t *testing.T) {
 					must(t, err)
 					expect(t, "refused for "+key, blocked(need.Key), min(asked, tt.want))
 					expect(t, "and its job", d.RetryAfter.Round(time.Second), min(asked, tt.want))
+					expect(t, "reported", d.Blocked.Round(time.Second), min(asked, tt.want))
 				}
 				must(t, s.Block(t.Context(), "host", "by hand", s.now.Add(300*throttle.Day)))
 				expect(t, "by hand", blocked("by hand"), 300*throttle.Day)

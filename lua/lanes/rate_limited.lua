@@ -18,7 +18,8 @@
 -- ARGV[12] caller: ID of a caller that makes one call at a time
 -- ARGV[13] number of the call; only repeats of the call have the same number
 -- ARGV[14…] limit, key, cost of each need, sorted by limit and key
--- Returns the reply of acquire.lua for the job
+-- Returns the reply of acquire.lua for the job. If the job waits, except in a repeat, one more number
+-- follows: the end of the latest block of the flagged meters, Unix microseconds
 -- @include scope
 -- @inner
 -- @include needs
@@ -38,9 +39,13 @@ if cached then
   load_reserved(meters)
   return denial_without_wait(meters)
 end
+local blocked_until = now_us
 for i = 14, #ARGV, 3 do
   local need = (i - 14) / 3 + 1
-  if string.sub(block_flags, need, need) == '1' then record_rate_limit(ARGV[i], ARGV[i + 1], at_us, for_us, random) end
+  if string.sub(block_flags, need, need) == '1' then
+    record_rate_limit(ARGV[i], ARGV[i + 1], at_us, for_us, random)
+    blocked_until = math.max(blocked_until, tonumber(call('ZSCORE', hg('blocked', ARGV[i]), ARGV[i + 1]) or nil) or 0)
+  end
 end
 
 meters = load_needs(14, #ARGV, app) -- loaded again, because some meters are blocked now
@@ -67,4 +72,5 @@ load_reserved(meters)
 local result = wait_in_lane(job, r, not r, (find_bottleneck(meters)))
 if result[1] == EXPIRED and r then forget_job(queue, id, r) end
 cache_replies(caller, { number, result.wait or line_of_reply(result) })
+if result[1] == DENIED then result[10] = blocked_until end
 return result

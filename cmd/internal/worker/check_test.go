@@ -40,6 +40,7 @@ func TestCheckRights(t *testing.T) {
 		{"-zadd", "+zadd", ": +zadd: add"},
 		{"-zadd -xadd -publish", "+zadd +xadd +publish", ": +publish +xadd +zadd: add"},
 		{"-subscribe", "+subscribe", ": +subscribe: add"},
+		{"-eval", "+eval", ": +eval: add"},
 		{"-evalsha", "+evalsha", ": +evalsha: add"},
 		{"resetkeys ~asynq:* ~hg:{default}:*", "~headgate:id", ": ~headgate:id: add"},
 		{"resetkeys ~hg:{default}:* ~headgate:id", "~asynq:*", ": ~asynq:*: add"},

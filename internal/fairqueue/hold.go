@@ -139,7 +139,7 @@ func (c *Core) payMissed(n *need, now int64) bool {
 		return false
 	}
 	for _, o := range n.holds {
-		if o != n && (o.lane.at != o || o.lane.full) && o.PerRefill > 1 && o.until > now && o.paid < o.maxPaid() && nextBefore(o, n) {
+		if o != n && (o.lane.at != o || o.lane.full) && o.PerRefill > 1 && o.until > now && o.paid < max(1, o.PerRefill/2) && nextBefore(o, n) {
 			c.payOnce(o)
 			n.missed = append(n.missed, o)
 			o.until = max(o.until, now+o.returnTime())
@@ -172,13 +172,3 @@ func (n *need) turnInterval() (interval int64) {
 // A lane may hold permits for missedTurns times as many turns as it can have until the meter gives
 // more permits, because the lane may have missed turns.
 const missedTurns = 8
-
-// maxPaid returns how many turns at a window a lane may be charged in advance: as many as the lane
-// can have in one window, and at most half of the turns that the window gives.
-func (n *need) maxPaid() int64 {
-	most := n.PerRefill / 2
-	if interval := n.turnInterval(); interval > 0 {
-		most = min(most, n.returnTime()/interval)
-	}
-	return max(1, most)
-}

@@ -73,8 +73,47 @@ func (db *DB) Now(ctx context.Context) (time.Time, error) {
 	return now, unavailable(err)
 }
 
+// run runs a script. Arguments that are lists of texts, of jobs or of needs are sent one by one: of
+// a job its queue and ID, of a need its limit and key.
 func (db *DB) run(ctx context.Context, script *script.Script, args ...any) *redis.Cmd {
-	return script.Run(ctx, db.rdb, db.keys, args...)
+	flat := make([]any, 0, len(args))
+	for _, arg := range args {
+		switch list := arg.(type) {
+		case []string:
+			for _, text := range list {
+				flat = append(flat, text)
+			}
+		case []throttle.JobID:
+			for _, job := range list {
+				flat = append(flat, job.Queue, job.ID)
+			}
+		case []throttle.Need:
+			for _, n := range list {
+				flat = append(flat, n.Limit, n.Key)
+			}
+		default:
+			flat = append(flat, arg)
+		}
+	}
+	return script.Run(ctx, db.rdb, db.keys, flat...)
+}
+
+// row is a list in the reply of a script.
+type row []any
+
+func (r row) row(i int) row     { return r[i].([]any) }
+func (r row) text(i int) string { return r[i].(string) }
+func (r row) us(i int) int64    { return r[i].(int64) }
+func (r row) int(i int) int     { return int(r.us(i)) }
+func (r row) is(i int) bool     { return r.us(i) == 1 }
+
+func (r row) duration(i int) time.Duration { return microseconds(r.us(i)) }
+
+func (r row) texts(i int) (texts []string) {
+	for _, text := range r.row(i) {
+		texts = append(texts, text.(string))
+	}
+	return texts
 }
 
 // scan calls f with each field of a hash, a page at a time. As with HSCAN, a field may be visited
@@ -112,14 +151,6 @@ func unixMicro(t time.Time) int64 {
 		return 0
 	}
 	return t.UnixMicro()
-}
-
-// appendTexts appends texts to the arguments of a script.
-func appendTexts(args []any, texts []string) []any {
-	for _, text := range texts {
-		args = append(args, text)
-	}
-	return args
 }
 
 func microseconds(n int64) time.Duration { return time.Duration(n) * time.Microsecond }

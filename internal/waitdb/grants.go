@@ -48,23 +48,23 @@ func (db *DB) Grant(ctx context.Context, process string, turns []fairqueue.Turn)
 
 // readResults reads what lua/lanes/grant.lua replies: a row for each turn, then one for each lane
 // in the order in which the turns name them.
-func readResults(turns []fairqueue.Turn, rows []any) []fairqueue.Result {
+func readResults(turns []fairqueue.Turn, rows row) []fairqueue.Result {
 	lanes := map[string]*fairqueue.Result{} // state of each lane after all turns
 	for _, t := range turns {
 		if lanes[t.Lane] == nil {
-			lanes[t.Lane] = readLane(t.Lane, rows[len(turns)+len(lanes)].([]any))
+			lanes[t.Lane] = readLane(t.Lane, rows.row(len(turns)+len(lanes)))
 		}
 	}
 	results := make([]fairqueue.Result, len(turns))
 	for i, t := range slices.Backward(turns) {
-		row, r := rows[i].([]any), *lanes[t.Lane]
-		r.Outcome = fairqueue.Outcome(row[0].(int64))
-		if len(row) > 1 {
-			r.Job, r.At, r.Until = row[1].(string), row[2].(int64), row[3].(int64)
-			r.TakesEarly = len(row) > 4 && row[4].(int64) == 1
+		r := &results[i]
+		*r = *lanes[t.Lane]
+		turn := rows.row(i)
+		if r.Outcome = fairqueue.Outcome(turn.us(0)); len(turn) > 1 {
+			r.Job, r.At, r.Until = turn.text(1), turn.us(2), turn.us(3)
+			r.TakesEarly = len(turn) > 4 && turn.is(4)
 			lanes[t.Lane].Granted-- // as before this turn
 		}
-		results[i] = r
 	}
 	return results
 }
@@ -72,21 +72,18 @@ func readResults(turns []fairqueue.Turn, rows []any) []fairqueue.Result {
 // readLane reads the row of a lane: its number of granted jobs and, if a job waits, the maximum
 // advance and the needs of the first waiting job. If a limit of that job was deleted, the row has
 // no needs.
-func readLane(lane string, row []any) *fairqueue.Result {
-	number := func(i int) int64 { return row[i].(int64) }
-	r := &fairqueue.Result{Granted: int(number(0))}
-	if len(row) == 1 {
+func readLane(lane string, from row) *fairqueue.Result {
+	r := &fairqueue.Result{Granted: from.int(0)}
+	if len(from) == 1 {
 		return r
 	}
-	r.MaxAdvance = number(1)
+	r.MaxAdvance = from.us(1)
 	r.Next = make([]fairqueue.Need, len(fairqueue.Meters(lane)))
 	for i := range r.Next {
-		r.Next[i].Known = true
-		if at := 2 + 6*i; len(row) > 2 {
-			r.Next[i] = fairqueue.Need{
-				Cost: number(at), Ready: number(at + 1), Known: number(at+2) == 1,
-				Refill: number(at + 3), Blocked: number(at+4) == 1, PerRefill: number(at + 5),
-			}
+		n := &r.Next[i]
+		if n.Known = true; len(from) > 2 {
+			of := from[2+6*i:]
+			n.Cost, n.Ready, n.Known, n.Refill, n.Blocked, n.PerRefill = of.us(0), of.us(1), of.is(2), of.us(3), of.is(4), of.us(5)
 		}
 	}
 	return r
@@ -103,22 +100,13 @@ type LaneGrants struct {
 // ExpireGrants releases the permits of granted jobs that have not taken them in time. It returns
 // the LaneGrants of each lane, in the order of lanes.
 func (db *DB) ExpireGrants(ctx context.Context, lanes []string) ([]LaneGrants, error) {
-	reply, err := db.run(ctx, expireGrantsScript, appendTexts(nil, lanes)...).Slice()
-	if err != nil {
-		return nil, err
+	reply, err := db.run(ctx, expireGrantsScript, lanes).Slice()
+	grants := make([]LaneGrants, len(reply))
+	for i := range reply {
+		lane := row(reply).row(i)
+		grants[i] = LaneGrants{lane.int(0), lane.int(1), lane.texts(2), lane.texts(3)}
 	}
-	ids := func(list any) (ids []string) {
-		for _, id := range list.([]any) {
-			ids = append(ids, id.(string))
-		}
-		return ids
-	}
-	grants := make([]LaneGrants, len(lanes))
-	for i := range lanes {
-		row := reply[i].([]any)
-		grants[i] = LaneGrants{int(row[0].(int64)), int(row[1].(int64)), ids(row[2]), ids(row[3])}
-	}
-	return grants, nil
+	return grants, err
 }
 
 // ExpireActive ends the grants of jobs that a worker has, but whose reservation expired before they

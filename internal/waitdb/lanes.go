@@ -103,7 +103,7 @@ func (db *DB) Reserved(ctx context.Context, cursor uint64, count int64) (meters 
 // number of corrections. process must be the leader, and lanes all lanes with granted jobs that
 // need the meter.
 func (db *DB) RepairReserved(ctx context.Context, process, meter string, lanes []string) (repaired int, err error) {
-	return db.run(ctx, repairReservedScript, appendTexts([]any{process, meter}, lanes)...).Int()
+	return db.run(ctx, repairReservedScript, process, meter, lanes).Int()
 }
 
 // PublishShares writes the number of lanes that take turns at each meter, if process leads. sharing
@@ -154,28 +154,25 @@ func (db *DB) LanesFrom(ctx context.Context, offset, n int) (lanes []Lane, total
 		return nil, int(count), unavailable(err)
 	}
 	names, err := db.LaneNames(ctx, offset, n)
-	pipe := db.rdb.Pipeline()
-	var waiting, granted []*redis.IntCmd
-	var first []*redis.StringSliceCmd
-	for _, name := range names {
-		waiting, granted = append(waiting, pipe.ZCard(ctx, db.prefix+"lane:"+name)), append(granted, pipe.ZCard(ctx, db.prefix+"granted:"+name))
-		first = append(first, pipe.ZRange(ctx, db.prefix+"lane:"+name, 0, 0))
-	}
-	if err == nil {
-		_, err = pipe.Exec(ctx)
-	}
 	if err != nil {
-		return nil, 0, unavailable(err)
+		return nil, 0, err
 	}
+	pipe := db.rdb.Pipeline()
+	for _, name := range names {
+		pipe.ZCard(ctx, db.prefix+"lane:"+name)
+		pipe.ZCard(ctx, db.prefix+"granted:"+name)
+		pipe.ZRange(ctx, db.prefix+"lane:"+name, 0, 0)
+	}
+	replies, err := pipe.Exec(ctx)
 	for i, name := range names {
-		lane := newLane(name)
-		lane.Waiting, lane.Granted = int(waiting[i].Val()), int(granted[i].Val())
-		for _, id := range first[i].Val() {
+		lane, of := newLane(name), replies[3*i:]
+		lane.Waiting, lane.Granted = int(of[0].(*redis.IntCmd).Val()), int(of[1].(*redis.IntCmd).Val())
+		for _, id := range of[2].(*redis.StringSliceCmd).Val() {
 			lane.First = throttle.JobID{Queue: lane.Queue, ID: id}
 		}
 		lanes = append(lanes, lane)
 	}
-	return lanes, int(count), nil
+	return lanes, int(count), unavailable(err)
 }
 
 // LaneNames returns up to n names of lanes from the offset on, in the order of their numbers. It
@@ -202,14 +199,11 @@ type LaneBacklog struct {
 
 // ReadLanes reads the backlogs of lanes, with the costs of up to about `sample` jobs of each.
 func (db *DB) ReadLanes(ctx context.Context, sample int, lanes ...string) ([]LaneBacklog, error) {
-	reply, err := db.run(ctx, readLanesScript, appendTexts([]any{sample}, lanes)...).Slice()
-	if err != nil {
-		return nil, unavailable(err)
+	reply, err := db.run(ctx, readLanesScript, sample, lanes).Slice()
+	backlogs := make([]LaneBacklog, len(reply))
+	for i := range reply {
+		lane := row(reply).row(i)
+		backlogs[i] = LaneBacklog{lane.int(0), lane.us(1), lane.us(2), strings.Fields(lane.text(3))}
 	}
-	backlogs := make([]LaneBacklog, len(lanes))
-	for i := range lanes {
-		row := reply[i].([]any)
-		backlogs[i] = LaneBacklog{int(row[0].(int64)), row[1].(int64), row[2].(int64), strings.Fields(row[3].(string))}
-	}
-	return backlogs, nil
+	return backlogs, unavailable(err)
 }

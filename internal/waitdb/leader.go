@@ -69,14 +69,14 @@ func (db *DB) BecomeLeader(ctx context.Context, process string, lease time.Durat
 	if err != nil {
 		return Leadership{}, err
 	}
-	number := func(i int) int64 { return reply[i].(int64) }
-	if number(0) == 0 {
-		return Leadership{RemainingLease: microseconds(max(0, number(1))), Leader: reply[2].(string)}, nil
+	of := row(reply)
+	if !of.is(0) {
+		return Leadership{RemainingLease: max(0, of.duration(1)), Leader: of.text(2)}, nil
 	}
-	l := Leadership{Held: true, ReadAll: number(1) == 1, Now: number(2), Changes: number(3), Epoch: reply[4].(string), NextDeadline: number(6)}
-	for lane := range slices.Chunk(reply[5].([]any), 2) {
-		number, _ := strconv.ParseInt(lane[1].(string), 10, 64)
-		l.NewLanes = append(l.NewLanes, NumberedLane{lane[0].(string), number})
+	l := Leadership{Held: true, ReadAll: of.is(1), Now: of.us(2), Changes: of.us(3), Epoch: of.text(4), NextDeadline: of.us(6)}
+	for lane := range slices.Chunk(of.texts(5), 2) {
+		number, _ := strconv.ParseInt(lane[1], 10, 64)
+		l.NewLanes = append(l.NewLanes, NumberedLane{lane[0], number})
 	}
 	return l, nil
 }

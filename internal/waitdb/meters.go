@@ -54,45 +54,39 @@ func (db *DB) Meters(ctx context.Context, withStates bool, needs ...throttle.Nee
 	if len(needs) == 0 {
 		return nil, nil
 	}
-	args := []any{withStates}
-	for _, n := range needs {
-		args = append(args, n.Limit, n.Key)
-	}
-	reply, err := db.Internals().Extended(ctx, func() ([]any, error) { return db.run(ctx, readMetersScript, args...).Slice() })
+	reply, err := db.Internals().Extended(ctx, func() ([]any, error) { return db.run(ctx, readMetersScript, withStates, needs).Slice() })
 	if err != nil {
 		return nil, err
 	}
 	meters := make([]Meter, len(needs))
 	for i, n := range needs {
 		meters[i] = Meter{Limit: n.Limit, Key: n.Key}
-		if row := reply[1+i].([]any); len(row) > 0 {
-			meters[i].read(row, reply[0].(int64))
+		if of := row(reply).row(1 + i); len(of) > 0 {
+			meters[i].read(of, row(reply).us(0))
 		}
 	}
 	return meters, nil
 }
 
 // read reads a row of lua/limits/read_meters.lua.
-func (m *Meter) read(row []any, now int64) {
-	number := func(i int) int64 { return row[i].(int64) }
-	duration := func(i int) time.Duration { return time.Duration(number(i)) * time.Microsecond }
-	kind := row[0].(string)
-	m.Capacity, m.Left, m.NextIn = int(number(3)), int(number(4)), time.Duration(max(0, number(5)-now))*time.Microsecond
-	m.Reserved, m.Wanted, m.Lanes = int(number(6)), int(number(6)+number(7)), int(number(8))
-	m.Known, m.Paused, m.Blocked = number(9) == 1, number(10) == 1, int(number(11))
-	m.Closed = m.Paused || number(12) > 0
+func (m *Meter) read(r row, now int64) {
+	kind := r.text(0)
+	m.Capacity, m.Left, m.NextIn = r.int(3), r.int(4), microseconds(max(0, r.us(5)-now))
+	m.Reserved, m.Wanted, m.Lanes = r.int(6), r.int(6)+r.int(7), r.int(8)
+	m.Known, m.Paused, m.Blocked = r.is(9), r.is(10), r.int(11)
+	m.Closed = m.Paused || r.us(12) > 0
 	if kind != meter.Concurrency {
-		m.PerSecond = float64(number(1)) / duration(2).Seconds()
+		m.PerSecond = float64(r.us(1)) / r.duration(2).Seconds()
 	}
-	if len(row) < 18 {
+	if len(r) < 18 {
 		return
 	}
-	l := &meter.Limit{Kind: kind, N: int(number(1)), Per: duration(2), Capacity: m.Capacity, Since: number(13)}
+	l := &meter.Limit{Kind: kind, N: r.int(1), Per: r.duration(2), Capacity: m.Capacity, Since: r.us(13)}
 	switch kind {
 	case meter.FixedWindow:
-		l.Per, l.Margin, l.Zone = duration(14), duration(15), row[16].(string)
+		l.Per, l.Margin, l.Zone = r.duration(14), r.duration(15), r.text(16)
 	case meter.Concurrency:
-		l.Lease = duration(2)
+		l.Lease = r.duration(2)
 	}
-	m.State = &MeterState{l, number(12), row[17].([]any)}
+	m.State = &MeterState{l, r.us(12), r.row(17)}
 }

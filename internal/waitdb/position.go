@@ -54,37 +54,16 @@ func (db *DB) Positions(ctx context.Context, jobs ...throttle.JobID) (map[thrott
 	if len(jobs) == 0 {
 		return nil, nil
 	}
-	args := make([]any, 0, 2*len(jobs))
-	for _, job := range jobs {
-		args = append(args, job.Queue, job.ID)
-	}
-	reply, err := db.run(ctx, positionsScript, args...).Slice()
-	if err != nil {
-		return nil, unavailable(err)
-	}
+	reply, err := db.run(ctx, positionsScript, jobs).Slice()
 	positions := make(map[throttle.JobID]Position, len(jobs))
-	for i, job := range jobs {
-		if row := reply[i].([]any); len(row) > 0 {
-			positions[job] = readPosition(row)
+	for i := range reply {
+		if r := row(reply).row(i); len(r) > 0 {
+			positions[jobs[i]] = Position{
+				Granted: r.is(0), Rank: r.int(1), Total: r.int(2), Lane: newLane(r.text(6)), Bottleneck: r.text(5),
+				Since: time.UnixMicro(r.us(8)), WaitedFor: microseconds(r.us(4) - r.us(8)),
+				StartsAt: time.UnixMicro(r.us(3)), StartsIn: microseconds(r.us(3) - r.us(4)), Known: r.is(7), Estimated: !r.is(0),
+			}
 		}
 	}
-	return positions, nil
-}
-
-// readPosition reads a row of lua/lanes/positions.lua.
-func readPosition(row []any) Position {
-	number := func(i int) int64 { return row[i].(int64) }
-	return Position{
-		Granted:    number(0) == 1,
-		Rank:       int(number(1)),
-		Total:      int(number(2)),
-		StartsAt:   time.UnixMicro(number(3)),
-		StartsIn:   microseconds(number(3) - number(4)),
-		Bottleneck: row[5].(string),
-		Lane:       newLane(row[6].(string)),
-		Known:      number(7) == 1,
-		Estimated:  number(0) == 0,
-		Since:      time.UnixMicro(number(8)),
-		WaitedFor:  microseconds(number(4) - number(8)),
-	}
+	return positions, unavailable(err)
 }

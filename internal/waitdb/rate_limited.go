@@ -76,9 +76,5 @@ func (db *DB) Accepted(ctx context.Context, at time.Time, latency time.Duration,
 	if latency == Overload {
 		us = -1
 	}
-	args := []any{at.UnixMicro(), us}
-	for _, n := range needs {
-		args = append(args, n.Limit, n.Key)
-	}
-	return unavailable(db.run(ctx, feedbackScript, args...).Err())
+	return unavailable(db.run(ctx, feedbackScript, at.UnixMicro(), us, needs).Err())
 }

@@ -62,22 +62,14 @@ func newMeter(read waitdb.Meter, now int64, meanDuration time.Duration) *simMete
 		m.defineSlots(now, state.State[0].(int64), int64(read.Capacity), state.Limit.Lease, meanDuration)
 		m.idle -= reserved
 	} else {
-		m.Meter = meter.Read(state.Limit, state.State)
-		m.define(state.Limit)
+		m.Meter, m.limit, m.capacity = meter.Read(state.Limit, state.State), state.Limit, int64(state.Limit.Capacity)
+		m.Meter.Define(m.limit)
 	}
 	m.Paused, m.Blocked = read.Paused, state.BlockedUntil
 	if reserved > 0 && m.Meter != nil {
 		meter.Charge(m.Meter, now, reserved)
 	}
 	return m
-}
-
-func (m *simMeter) define(l *meter.Limit) {
-	if m.Meter == nil {
-		m.Meter = meter.New(l)
-	}
-	m.Meter.Define(l)
-	m.limit, m.capacity = l, int64(l.Capacity)
 }
 
 // defineSlots replaces a concurrency limit by a rate (Little's law): if jobs take meanDuration, and
@@ -90,7 +82,8 @@ func (m *simMeter) defineSlots(now, held, slots int64, lease, meanDuration time.
 	}
 	slots = min(slots, maxSteps) // the meter keeps a time for each
 	period := max(time.Microsecond, meanDuration)
-	m.define(&meter.Limit{Kind: meter.SlidingLog, N: int(slots), Per: period, Capacity: int(slots)})
+	m.limit = &meter.Limit{Kind: meter.SlidingLog, N: int(slots), Per: period, Capacity: int(slots)}
+	m.Meter, m.capacity = meter.New(m.limit), slots
 	held = min(held, slots)
 	for i := range held { // as if they had started one after the other during the last period
 		ago, _ := meter.Span(held-1-i, held, period.Microseconds())

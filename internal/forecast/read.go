@@ -86,9 +86,9 @@ func (l *lane) addSample(sample []string, jobs int) {
 	meters := len(fairqueue.Meters(l.name))
 	for i, text := range sample {
 		of := slices.Repeat([]float64{1}, meters)
-		if parts := strings.Split(text, ","); len(parts) == meters {
-			for k, part := range parts {
-				of[k], _ = strconv.ParseFloat(part, 64)
+		for k, part := range strings.Split(text, ",") {
+			if cost, err := strconv.ParseFloat(part, 64); err == nil && k < meters {
+				of[k] = cost
 			}
 		}
 		l.add(costs{int64((i+1)*jobs/len(sample) - i*jobs/len(sample)), of})
@@ -116,9 +116,9 @@ func (s *simulation) readMeters(ctx context.Context, db *waitdb.DB) error {
 		}
 	}
 	for page := range slices.Chunk(slices.Sorted(maps.Keys(names)), meterPage) {
-		needs := make([]throttle.Need, len(page))
-		for i, name := range page {
-			needs[i] = needOf(name)
+		var needs []throttle.Need
+		for _, name := range page {
+			needs = append(needs, needOf(name))
 		}
 		meters, err := db.Meters(ctx, true, needs...)
 		if err != nil {

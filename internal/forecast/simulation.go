@@ -61,12 +61,9 @@ type costs struct {
 
 // add adds jobs at the end of the lane.
 func (l *lane) add(c costs) {
-	l.jobs += c.jobs
-	if last := len(l.costs) - 1; last >= 0 && slices.Equal(l.costs[last].of, c.of) {
-		l.costs[last].jobs += c.jobs
-		return
+	if l.jobs += c.jobs; c.jobs > 0 {
+		l.costs = append(l.costs, c)
 	}
-	l.costs = append(l.costs, c)
 }
 
 // cost returns the cost of the first job at a meter, in whole permits. These costs differ by at
@@ -88,10 +85,8 @@ func (l *lane) isPossible() bool {
 }
 
 func newSimulation(now int64, opts Options) *simulation {
-	return &simulation{
-		Forecast: Forecast{At: time.UnixMicro(now), WithoutRule: opts.WithoutRule, lanes: map[string]*lane{}, meters: map[string]*simMeter{}},
-		opts:     opts, now: now,
-	}
+	f := Forecast{At: time.UnixMicro(now), WithoutRule: opts.WithoutRule, lanes: map[string]*lane{}, meters: map[string]*simMeter{}}
+	return &simulation{Forecast: f, opts: opts, now: now}
 }
 
 // lane returns the lane of a name, which it adds behind the others if it is new.
@@ -164,7 +159,16 @@ func (s *simulation) simulate(steps int) *Forecast {
 			break
 		}
 		s.batch++
-		results = s.grant(now, core.Turns(now, min(64, steps)), results[:0])
+		results = results[:0]
+		turns := core.Turns(now, min(64, steps))
+		for _, t := range turns { // as Redis does: first all outcomes, then the next needs of the lanes
+			results = append(results, s.try(now, s.lanes[t.Lane], t.Held))
+		}
+		for i, t := range turns {
+			if l := s.lanes[t.Lane]; len(l.costs) > 0 {
+				results[i].Next = l.readNeeds(now)
+			}
+		}
 		steps -= max(0, len(results)-1)
 		core.ApplyResults(now, results)
 		core.ToPromote(now, math.MaxInt) // discards the jobs to promote, which the simulation does not need
@@ -186,25 +190,12 @@ func (s *simulation) simulate(steps int) *Forecast {
 	return &s.Forecast
 }
 
-// grant returns what Redis would reply to a batch of turns: their outcomes, and then the next needs
-// of their lanes.
-func (s *simulation) grant(now int64, batch []fairqueue.Turn, results []fairqueue.Result) []fairqueue.Result {
-	for _, t := range batch {
-		results = append(results, s.try(now, s.lanes[t.Lane], t.Held))
-	}
-	for i, t := range batch {
-		if l := s.lanes[t.Lane]; len(l.costs) > 0 {
-			results[i].Next = l.readNeeds(now)
-		}
-	}
-	return results
-}
-
+// try returns what Redis would reply to a turn.
 func (s *simulation) try(now int64, l *lane, held []int64) fairqueue.Result {
-	if slices.ContainsFunc(l.meters, func(m *simMeter) bool { return m.refusedIn == s.batch }) {
+	switch {
+	case slices.ContainsFunc(l.meters, func(m *simMeter) bool { return m.refusedIn == s.batch }):
 		return fairqueue.Result{Outcome: fairqueue.Skipped}
-	}
-	if len(l.costs) == 0 { // an earlier turn of the batch was for the last job
+	case len(l.costs) == 0: // an earlier turn of the batch was for the last job
 		return fairqueue.Result{Outcome: fairqueue.Empty}
 	}
 	if l.held = held; l.isPossible() {
@@ -271,14 +262,7 @@ func (l *lane) start(now int64) {
 }
 
 // longest returns the index of the meter that jobs have waited for longest.
-func (l *lane) longest() (longest int) {
-	for i, us := range l.waits {
-		if us > l.waits[longest] {
-			longest = i
-		}
-	}
-	return longest
-}
+func (l *lane) longest() int { return slices.Index(l.waits, slices.Max(l.waits)) }
 
 // remaining returns the number of jobs that had no turn, and their total cost at a meter.
 func (l *lane) remaining(meter int) (jobs, permits int64) {

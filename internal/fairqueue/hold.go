@@ -93,6 +93,20 @@ func (n *need) holdUntil(x wait, now int64) (until int64, useful bool) {
 	return at + maxAdvance, useful
 }
 
+// useHolds ends the holds of a lane for its granted turn. At windows the lane keeps the permits that
+// are held for its other paid turns.
+func (c *Core) useHolds(l *lane, now int64) {
+	for _, n := range l.needs {
+		if !n.isHeld() {
+			continue
+		}
+		if n.least, n.until = 0, now; n.PerRefill > 1 {
+			n.until += n.returnTime()
+		}
+		c.wake(n.meter, 0)
+	}
+}
+
 // prepareHolds prepares the other meters of a lane that waits at x. It extends the lane's holds,
 // because x may be ready later than was known. If the lane is first at x and other lanes wait at
 // one of its other meters, the lane holds permits of that meter from shortly before x is ready.

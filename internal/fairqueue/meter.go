@@ -36,7 +36,8 @@ type meter struct {
 	// of free permits is unknown. A meter first gets as many turns as it gave the last time that it
 	// was ready. While it stays ready, the next batches have 1, 2, 4 and so on: step.
 	left, step     int
-	gave, refused  int   // turns granted since the meter became ready; turns refused in this batch
+	gave           int   // turns granted since the meter became ready
+	refused        bool  // a turn of this batch was refused or skipped
 	noAdvanceUntil int64 // until then no job is granted in advance
 	// Until nearUntil, a job is granted at most nearAdvance before its permits are available,
 	// because the meter can reserve only few permits at once.

@@ -202,12 +202,12 @@ func (c *Core) ApplyResults(now int64, results []Result) {
 		if slices.ContainsFunc(turns[:i], func(o pendingTurn) bool { return o.from.meter == m }) {
 			continue
 		}
-		if n := m.first(); m.refused == 0 && n != nil && c.ready(n, now).at <= m.horizon(now) {
+		if n := m.first(); !m.refused && n != nil && c.ready(n, now).at <= m.horizon(now) {
 			m.left, m.step = m.step, min(2*m.step, maxBatch)
 		} else {
 			m.left, m.step, m.gave = max(1, min(m.gave, maxBatch)), 1, 0
 		}
-		m.refused = 0
+		m.refused = false
 		c.wake(m, 0)
 	}
 }
@@ -235,10 +235,10 @@ func (c *Core) applyResult(now int64, t pendingTurn, r *Result) {
 	case Full:
 		c.markFull(now, l)
 	case Refused:
-		m.refused++
+		m.refused = true
 		c.refused(now, t)
 	case Skipped:
-		m.refused++
+		m.refused = true
 		return
 	}
 	c.setGranted(now, l, r.Granted)
@@ -310,21 +310,5 @@ func (c *Core) updateNeeds(now int64, l *lane, r *Result) {
 		if n.update(now, news) {
 			c.wake(n.meter, 0)
 		}
-	}
-}
-
-// useHolds ends the holds of a lane for its granted turn. At windows the lane keeps the permits that
-// are held for its other paid turns.
-func (c *Core) useHolds(l *lane, now int64) {
-	for _, n := range l.needs {
-		if !n.isHeld() {
-			continue
-		}
-		if n.least = 0; n.PerRefill <= 1 {
-			c.release(n)
-		} else {
-			n.until = now + n.returnTime()
-		}
-		c.wake(n.meter, 0)
 	}
 }

@@ -72,13 +72,12 @@ type HTTPRequest struct {
 	// KeepHeaders names the headers of the response to keep in the result.
 	KeepHeaders []string `json:"keep_headers,omitempty" want:"a list of names such as [\"ETag\"]"`
 	// Save is a path below HTTPHandler.SaveDir. If the status is expected, the handler saves the
-	// body to this path, not to the result. An empty path means that the result has the body. If
-	// the path is a folder or ends in a slash, the file in this folder is named by the body's
-	// SHA-256.
+	// body to this path instead of the result. If the path is a folder or ends in a slash, the file
+	// in this folder is named by the body's SHA-256.
 	Save string `json:"save,omitempty" want:"a path such as \"pages/\""`
-	// MaxBody is the maximum number of bytes of the body. In the result, a longer body is cut. A
-	// longer body that is to be saved fails the job. The zero value means DefaultResultBody for the
-	// result, and HTTPHandler.MaxSave for a saved body.
+	// MaxBody is the maximum number of bytes of the body. A longer body is cut in the result, and
+	// fails the job if it is to be saved. The zero value means DefaultResultBody for the result, and
+	// HTTPHandler.MaxSave for a saved body.
 	MaxBody int64 `json:"max_body,omitempty" want:"a number of bytes such as 65536"`
 }
 
@@ -110,8 +109,7 @@ func (r *HTTPRequest) UnmarshalJSON(payload []byte) error {
 	return strictjson.Decode("payload", payload, r)
 }
 
-// fromBody lists headers that Go's HTTP client sets itself. The client ignores other values of them
-// without an error.
+// fromBody lists headers that Go's HTTP client sets itself. It ignores other values of them.
 var fromBody = []string{"Content-Length", "Trailer", "Transfer-Encoding"}
 
 // Validate returns an error about the first field that is wrong, without passwords and keys.
@@ -148,16 +146,15 @@ func (r HTTPRequest) Validate() error {
 	return nil
 }
 
-// validSave reports whether a path names a file or a folder below SaveDir. The worker may run on
-// another system, so backslashes are invalid on every system. "." is invalid, "./" is SaveDir.
+// validSave reports whether a path names a file or a folder below SaveDir, on every system. "./" is
+// SaveDir.
 func validSave(name string) bool {
 	clean := path.Clean(name)
 	return utf8.ValidString(name) && fs.ValidPath(clean) && filepath.IsLocal(filepath.FromSlash(clean)) &&
 		!strings.ContainsAny(name, "\\\x00") && name != "."
 }
 
-// validateURL returns an error if the text is not an http or https URL with a host and without a
-// user.
+// validateURL checks that the text is an http or https URL with a host and without a user.
 func validateURL(text string) error {
 	const want = "want an absolute URL such as https://example.com/path"
 	if text == "" {
@@ -196,8 +193,7 @@ func validateURL(text string) error {
 
 // validateHeaders checks headers in the order of their names, so that errors are deterministic.
 func validateHeaders(headers map[string]string) error {
-	// A payload can have both "accept" and "Accept", but the request has only one header of that
-	// name.
+	// A payload can have both "accept" and "Accept", but the request has one header of that name.
 	given := map[string]string{}
 	for _, name := range slices.Sorted(maps.Keys(headers)) {
 		canonical, value := http.CanonicalHeaderKey(name), headers[name]

@@ -35,8 +35,8 @@ var ErrUnknownType = errors.New("not a built-in task type")
 func Types() []string { return []string{TypeCrawlFetch, TypeHTTPRequest} }
 
 // Validate returns the error with which the built-in handler would archive a task because of its
-// payload. It does not check what depends on the worker: commands, secrets, and addresses that may
-// be called. If the type is not built in, the error wraps ErrUnknownType.
+// payload. It does not check what depends on the worker. If the type is not built in, the error
+// wraps ErrUnknownType.
 func Validate(typename string, payload []byte) (err error) {
 	switch {
 	case typename == TypeCrawlFetch:

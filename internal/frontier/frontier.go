@@ -32,9 +32,8 @@ var (
 // crawlTTL is the time for which Redis keeps a crawl after the crawl's last job.
 const crawlTTL = 90 * 24 * time.Hour
 
-// Frontier holds all crawls of a scope. Any number of processes and goroutines may use it. If a
-// call returns an error of Redis, the call may or may not have changed the state. The caller can
-// repeat the call.
+// Frontier holds all crawls of a scope. It is safe for concurrent use. A call that has returned an
+// error of Redis can be repeated, whether it has changed the state or not.
 type Frontier struct {
 	// MaxURLs is the maximum number of URLs of a crawl. URLs that are left out, such as those that
 	// robots.txt disallows, do not count. Claim accepts seeds beyond the maximum.
@@ -56,11 +55,8 @@ func New(rdb redis.UniversalClient, scope string) *Frontier {
 
 // Crawl is one run of a crawl, from its start until the next start.
 type Crawl struct {
-	Name string
-	// Start is the time in µs at which the crawl's first seed was enqueued. If a seed calls Claim,
-	// Start is the time at which this seed was enqueued. A later run of the crawl has a larger
-	// Start.
-	Start int64
+	Name  string
+	Start int64 // time in µs at which the crawl's first seed was enqueued; of a seed that calls Claim, its own time
 }
 
 // The results of Claim. The job may call Found and Done only after Take.
@@ -75,9 +71,9 @@ const (
 // From its first Claim until Done, the job owns the URL, and each of its runs can claim the URL
 // again. from is the page that linked the URL, and is empty for a seed.
 //
-// Claim returns the current crawl of that name and the result. If a seed was enqueued after the
-// crawl's Start, and none of the crawl's URLs waits, the seed starts the crawl again. Any other
-// seed joins the crawl. If Redis has forgotten the crawl, any job starts it again.
+// Claim returns the current crawl of that name and the result. A seed that was enqueued after the
+// crawl's Start starts the crawl again if none of its URLs waits. Any other seed joins the crawl. If
+// Redis has forgotten the crawl, any job starts it again.
 func (f *Frontier) Claim(ctx context.Context, c Crawl, url, from, job string) (crawl Crawl, result string, err error) {
 	reply, err := crawlClaimScript.Run(ctx, f.rdb, f.keys(), c.Name, c.Start, url, from, canonical.HostOf(url), job,
 		crawlTTL.Milliseconds()).StringSlice()
@@ -89,8 +85,7 @@ func (f *Frontier) Claim(ctx context.Context, c Crawl, url, from, job string) (c
 }
 
 // Begin starts a crawl at once, even if URLs of the current crawl of that name wait. From then on,
-// Claim returns Over to the remaining jobs of the earlier crawl. In contrast to Begin, Claim starts
-// a crawl only if no URL waits.
+// Claim returns Over to the remaining jobs of the earlier crawl.
 func (f *Frontier) Begin(ctx context.Context, c Crawl) error {
 	now, err := f.rdb.Time(ctx).Result()
 	if err == nil {
@@ -119,12 +114,11 @@ type Link struct {
 //
 //   - Waiting: the caller has to enqueue a job for the URL. If the page's job runs again, Found
 //     returns Waiting again for URLs whose jobs have not started.
-//   - MaxPages and MaxHostPages: the crawl has reached that maximum.
 //   - "": the URL was recorded before, and needs no job.
-//   - Any other state is the link's own State: the URL is left out, and needs no job.
+//   - Any other state: the URL is left out for that reason.
 //
-// If a URL was left out before, and not as Disallowed, Found treats the URL as if it were new.
-// Found returns no states if another crawl of that name has started.
+// A URL that was left out before, and not as Disallowed, is treated as if it were new. Found returns
+// no states if another crawl of that name has started.
 func (f *Frontier) Found(ctx context.Context, crawl Crawl, page string, links []Link) ([]State, error) {
 	args := []any{crawl.Name, crawl.Start, crawlTTL.Milliseconds(), f.MaxURLs, f.MaxHostURLs, page}
 	for _, l := range links {
@@ -137,10 +131,9 @@ func (f *Frontier) Found(ctx context.Context, crawl Crawl, page string, links []
 	return states, nil
 }
 
-// Done records the state of a URL after its job, and adds unread to the crawl's count of unread
-// links. unread is the number of the page's links that were left out because the page has too many.
-// If another crawl of that name has started, or if the URL's state is final already, Done changes
-// nothing.
+// Done records the state of a URL after its job, and adds to the count of links that were left out
+// because the page has too many. If another crawl of that name has started, or if the URL's state is
+// final already, Done changes nothing.
 func (f *Frontier) Done(ctx context.Context, crawl Crawl, url string, state State, unread int) error {
 	err := crawlDoneScript.Run(ctx, f.rdb, f.keys(), crawl.Name, crawl.Start, crawlTTL.Milliseconds(), url,
 		canonical.HostOf(url), state, unread).Err()
@@ -150,8 +143,7 @@ func (f *Frontier) Done(ctx context.Context, crawl Crawl, url string, state Stat
 	return nil
 }
 
-// keys returns the KEYS of every script: the scope's key prefix alone. Scripts build the names of
-// keys from it.
+// keys returns the KEYS of every script. Scripts build the names of keys from the prefix.
 func (f *Frontier) keys() []string { return []string{f.prefix} }
 
 func (f *Frontier) key(name, of string) string { return f.prefix + name + ":" + of }

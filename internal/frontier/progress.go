@@ -51,9 +51,8 @@ type Counts struct {
 	LeftOut    LeftOut `json:"left_out"`
 }
 
-// LeftOut holds the number of URLs that a crawl has left out, by reason. Once a crawl knows twice
-// MaxURLs URLs, it remembers no further URL that it leaves out. It then counts such a URL each time
-// a page links the URL.
+// LeftOut holds the number of URLs that a crawl has left out, by reason. A crawl that knows twice
+// MaxURLs URLs remembers no further URL that it leaves out, and counts it each time a page links it.
 type LeftOut struct {
 	Disallowed   int `json:"disallowed" redis:"n:disallowed"`
 	MaxPages     int `json:"max_pages" redis:"n:max_pages"`
@@ -65,19 +64,16 @@ type LeftOut struct {
 	Unread int `json:"unread" redis:"n:unread"`
 }
 
-// Sum returns the sum of all counts, including Unread. The sum can count a URL more than once: see
-// LeftOut.
+// Sum returns the sum of all counts, including Unread.
 func (l LeftOut) Sum() int {
 	return l.Disallowed + l.MaxPages + l.MaxHostPages + l.TooDeep + l.OtherHost + l.Excluded + l.Unread
 }
 
-// Progress is the progress of a crawl. A crawl is complete when no URL waits. If an operator then
-// runs a failed job again, the crawl is incomplete until this job ends.
+// Progress is the progress of a crawl, which is complete when no URL waits.
 type Progress struct {
 	Name  string    `json:"name"`
 	Began time.Time `json:"began"` // time of the crawl's start, by Redis's clock
-	// Ended is zero while a URL waits. Once no URL waits, Ended is the time at which a job last
-	// took a URL; that job ended a little later. If no job has taken a URL, Ended is Began.
+	// Ended is the time at which a job last took a URL. It is zero while a URL waits.
 	Ended time.Time `json:"ended,omitzero"`
 	Counts
 }
@@ -121,8 +117,8 @@ type URL struct {
 }
 
 // URLs calls fn with the URLs of a crawl that are in a state, a few hundred at a time, in no order.
-// An empty state means any state. While the crawl runs, fn can get a URL twice. If fn returns an
-// error, URLs returns that error at once.
+// An empty state means any state. While the crawl runs, fn can get a URL twice. URLs ends at the
+// first error of fn.
 func (f *Frontier) URLs(ctx context.Context, crawl string, state State, fn func([]URL) error) error {
 	for cursor := uint64(0); ; {
 		pairs, next, err := f.rdb.HScan(ctx, f.key("crawl_seen", crawl), cursor, "", 500).Result()

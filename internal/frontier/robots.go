@@ -30,8 +30,8 @@ func (f *Frontier) Robots(ctx context.Context, origin string) (r Robots, err err
 }
 
 // LockRobots takes the lock for requesting an origin's robots.txt. If it returns 0, the caller has
-// the lock until StoreRobots, or for a minute. Any other result is the time until the lock is free,
-// because another job has the lock or the pause after a failed request is not over.
+// the lock until StoreRobots, or for a minute. Any other result is the time until another job's lock
+// or the pause after a failed request ends.
 func (f *Frontier) LockRobots(ctx context.Context, origin string) (wait time.Duration, err error) {
 	return f.lock(ctx, "robots_busy", origin, robotsTimeout)
 }
@@ -54,9 +54,8 @@ func (f *Frontier) StoreRobots(ctx context.Context, origin string, r Robots, hol
 	return err
 }
 
-// Pace enforces a delay between the requests of all workers to a host. If it returns 0, a delay
-// begins now, and the caller may make a request. Any other result is the time until the current
-// delay ends; the caller must not make a request.
+// Pace enforces a delay between the requests of all workers to a host. If it returns 0, the caller
+// may make a request now. Any other result is the time until it may.
 func (f *Frontier) Pace(ctx context.Context, host string, delay time.Duration) (wait time.Duration, err error) {
 	return f.lock(ctx, "crawl_paced", host, delay)
 }

@@ -100,10 +100,9 @@ func New(rdb redis.UniversalClient, client enqueuer, opts Options) *Runner {
 // and its error joins a [throttle.FieldError] for each mistake.
 //
 // An entry that is new in Redis, or whose cron line or zone has changed, starts with its first tick
-// from now on. The same holds for an entry that was disabled or removed and comes back, if Run has
-// written the removal to Redis. Run does so for each disabled entry, and for each entry that Set
-// removes during Run. But if a program restarts without an entry, Redis does not learn of it. If
-// the entry comes back later, the ticks in between count as missed.
+// from now on, as does an entry that was disabled, or removed during Run, and comes back. But Redis
+// does not learn of an entry that is gone when a program starts again. If that entry comes back, the
+// ticks in between count as missed.
 func (r *Runner) Set(entries []Entry) error {
 	schedules := make(map[string]schedule, len(entries))
 	var errs []error

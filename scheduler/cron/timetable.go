@@ -163,9 +163,9 @@ func (e Entry) Next(after time.Time) time.Time {
 	return s.next(after)
 }
 
-// next returns the first tick after a moment, by the rule of Entry.Next. It goes through the
-// periods in which the zone's offset is constant. Within a period it searches wall times: what the
-// wall clock shows, as a time in UTC, which has no gaps and no repeated hours.
+// next is Entry.Next. It goes through the periods in which the zone's offset is constant. Within a
+// period it searches wall times: what the wall clock shows, as a time in UTC, which has no gaps and
+// no repeated hours.
 func (s schedule) next(after time.Time) time.Time {
 	if s.every > 0 {
 		every := int64(s.every / time.Second)

@@ -55,8 +55,7 @@ func Canonical(base, reference string) (string, error) {
 	// The client that requests the URL parses it with net/url, which must find the same host.
 	again, err := url.Parse(text)
 	same := err == nil && again.Hostname() == strings.Trim(u.Hostname(), "[]")
-	// Without a base, reference is a job's URL, and the host that net/url finds in it is the key of the
-	// job's limits. The canonical URL must have the same host.
+	// Without a base, reference is a job's URL. Its host by net/url is the key of the job's limits.
 	if named, err := url.Parse(reference); base == "" && err == nil && named.Hostname() != "" {
 		same = same && canonical.HostOf(reference) == canonical.HostOf(text)
 	}
@@ -82,9 +81,8 @@ func unreserved(c byte) bool { return canonical.Alphanumeric(c) || strings.Index
 // reference to a secret. The parser has encoded all other characters that a URL cannot contain.
 func brace(c byte) bool { return c == '{' || c == '}' }
 
-// Within reports whether the host of a URL is in a list of allowed hosts. The entry "example.com"
-// allows this host alone, and "*.example.com" allows its subdomains. Within ignores case and the
-// URL's port, and treats a name and its Punycode as equal.
+// Within reports whether the host of a URL is in a list of allowed hosts, in any spelling. The entry
+// "example.com" allows this host alone, and "*.example.com" allows its subdomains.
 func Within(text string, allowed []string) bool {
 	host := canonical.HostOf(text)
 	return host != "" && slices.ContainsFunc(allowed, func(pattern string) bool {

@@ -109,9 +109,7 @@ func (r *reader) tag(z *html.Tokenizer) {
 	}
 }
 
-// link adds the URL of a reference to the page's links. It ignores a URL that was added before, and
-// a reference for which Canonical returns an error. A reference that is only a fragment is a link
-// to the page itself.
+// link adds the URL of a reference to the page's links, unless it was added before or is invalid.
 func (r *reader) link(reference string) {
 	reference = strings.TrimSpace(reference)
 	if r.read[reference] {
@@ -128,9 +126,8 @@ func (r *reader) link(reference string) {
 	}
 }
 
-// header reads one X-Robots-Tag: "noindex", or "agent: noindex" for one crawler. A directive that
-// has a colon itself, such as "unavailable_after: 1 Jan 2030", is read as the name of another
-// crawler, and ignored.
+// header reads one X-Robots-Tag: "noindex", or "agent: noindex" for one crawler. It ignores a
+// directive with a colon, such as "unavailable_after: 1 Jan 2030", as one for another crawler.
 func (r *reader) header(tag string) {
 	agent, rest, named := strings.Cut(tag, ":")
 	switch {

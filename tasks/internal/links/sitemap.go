@@ -34,9 +34,8 @@ type Sitemap struct {
 // text with one URL a line, gzipped or not. It leaves out entries for whose URL Canonical returns
 // an error. It keeps entries on other hosts, although sitemaps.org forbids such entries.
 //
-// If the sitemap has no URL, ReadSitemap returns an error. If the sitemap is corrupt or longer than
-// MaxSitemapSize, it returns an error together with the entries before that point. The same applies
-// to a failed read, and to a line of plain text longer than 64 KB.
+// If the sitemap has no URL, ReadSitemap returns an error. If it is corrupt or longer than
+// MaxSitemapSize, ReadSitemap returns an error together with the entries before that point.
 func ReadSitemap(url string, text io.Reader) (Sitemap, error) {
 	s := sitemapReader{url: url}
 	err := s.read(text)
@@ -90,8 +89,7 @@ func (s *sitemapReader) count() {
 	s.Truncated = s.entries > MaxSitemapEntries
 }
 
-// add appends the canonical URL of loc to a list. If Canonical returns an error for loc, add
-// ignores loc.
+// add appends the canonical URL of loc to a list, if loc is a valid URL.
 func (s *sitemapReader) add(to *[]string, base, loc string) {
 	if loc = strings.TrimSpace(loc); s.Truncated || loc == "" {
 		return

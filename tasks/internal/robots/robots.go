@@ -1,10 +1,8 @@
 // Package robots parses robots.txt by RFC 9309, and decides which URLs a crawler may fetch. It does
 // no I/O.
 //
-// A robots.txt is for one origin: scheme, host and port. The caller requests the file, follows at
-// least five redirects (RFC 9309, 2.3.1.2), and passes the text to [Parse]. Before each request to
-// that origin, the caller asks [File.Allowed]. The caller should not use a file for longer than a
-// day (2.4). Numbers such as 2.4 are sections of RFC 9309.
+// A robots.txt is for one origin: scheme, host and port. Numbers such as 2.4 are sections of RFC
+// 9309.
 package robots
 
 import (
@@ -59,9 +57,8 @@ func Parse(text []byte, agent string) *File {
 	groups := map[string]*File{"*": {}} // also has the crawler's own group, once a User-agent line names the crawler
 	sitemaps := map[string]bool{}
 	var file File // the other fields are set at the end of Parse
-	// A User-agent line after an Allow or Disallow line begins a new group. A Crawl-delay line does
-	// not end a group of rules, because RFC 9309 does not define Crawl-delay. But a User-agent line
-	// after a Crawl-delay line begins a new list of agents for the next Crawl-delay lines.
+	// A User-agent line after an Allow or Disallow line begins a new group of rules. One after a
+	// Crawl-delay line, which RFC 9309 does not define, begins new agents for delays alone.
 	var forRules, forDelay []*File
 	hasRules, hasDelay := false, false
 	for line := range strings.FieldsFuncSeq(string(text), func(r rune) bool { return r == '\r' || r == '\n' }) {
@@ -207,8 +204,8 @@ func pathOf(url string) string {
 
 // normalize returns a path and its query in a normalized percent-encoding (2.2.2), so that equal
 // paths become equal texts. It decodes characters that need no encoding, and encodes characters
-// that a URL cannot contain. Separators stay as they are, encoded or not: & stays &, and %26 stays %26. normalize always
-// encodes $. It encodes * only in targets, so that a * in a pattern is a wildcard.
+// that a URL cannot contain. Separators stay as they are, encoded or not. A $ is always encoded, and
+// a * only in targets, because in a pattern it is a wildcard.
 func normalize(path string, pattern bool) string {
 	encode := func(c byte) bool { return c <= ' ' || c >= 0x7f || c == '$' || c == '*' && !pattern }
 	// The unreserved characters of RFC 3986, and the reserved characters that are no separators in

@@ -124,7 +124,12 @@ func (h *HTTPHandler) do(ctx context.Context, call HTTPRequest) (*HTTPResult, er
 	result, err := h.read(resp, start, unexpected == nil)
 	switch {
 	case next != nil:
-		err = h.requeue(resp, *next)
+		again := asynq.SkipRetry
+		if h.PutBackAs != nil {
+			payload, _ := next.MarshalJSON() // a valid call has no error
+			again = h.PutBackAs(payload)
+		}
+		err = fmt.Errorf("%s answered %s and leads to %s: %w", resp.call.URL, statusText(resp.StatusCode), next.URL, again)
 	case unexpected != nil: // the result shows whether the body is complete
 		err = unexpected
 	}

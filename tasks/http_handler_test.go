@@ -88,10 +88,8 @@ func TestHTTP_StatusDecidesNextState(t *testing.T) {
 		want       string
 		wait       time.Duration
 	}{
-		{200, nil, "", done, 0},
 		{299, nil, "", done, 0},
 		{304, nil, "", retried, 0},
-		{400, nil, "", archived, 0},
 		{404, nil, "", archived, 0},
 		{408, nil, "", retried, 0},
 		{425, nil, "", retried, 0},
@@ -99,7 +97,6 @@ func TestHTTP_StatusDecidesNextState(t *testing.T) {
 		{429, nil, "17", retried, 17 * time.Second},
 		{403, nil, "60", retried, time.Minute},
 		{403, nil, "nonsense", archived, 0},
-		{499, nil, "", archived, 0},
 		{500, nil, "", retried, 0},
 		{503, nil, "3", retried, 3 * time.Second},
 		{404, []int{200, 404}, "", done, 0},

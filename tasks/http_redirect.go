@@ -10,26 +10,11 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/hibiken/asynq"
-
 	"github.com/headgate/headgate/internal/canonical"
 	"github.com/headgate/headgate/internal/redact"
 	"github.com/headgate/headgate/internal/strictjson"
 	"github.com/headgate/headgate/tasks/internal/links"
 )
-
-// requeue returns the error that puts the job back with the next call as its payload.
-func (h *HTTPHandler) requeue(resp *openResponse, next HTTPRequest) error {
-	again := asynq.SkipRetry
-	if h.PutBackAs != nil {
-		payload, err := next.MarshalJSON()
-		if err != nil {
-			return err
-		}
-		again = h.PutBackAs(payload)
-	}
-	return fmt.Errorf("%s answered %s and leads to %s: %w", resp.call.URL, statusText(resp.StatusCode), next.URL, again)
-}
 
 // next returns the call to which the response redirects, or why the handler does not follow the
 // redirect. If the response is no redirect, has no Location, or has an expected status, next returns

@@ -13,7 +13,6 @@ func TestParseHTTPRequest(t *testing.T) {
 		name, payload string
 		want          HTTPRequest
 	}{
-		{"url alone", `{"url":"http://h"}`, HTTPRequest{URL: "http://h"}},
 		{"null is left out", `{"url":"http://h","method":null,"timeout":null,"expect":null}`, HTTPRequest{URL: "http://h"}},
 		{"IPv6 and port", ` {"url":"https://[::1]:65535/?a=1&b=2"} `, HTTPRequest{URL: "https://[::1]:65535/?a=1&b=2"}},
 		{

@@ -151,7 +151,13 @@ func (h *HTTPHandler) resolveSecrets(call HTTPRequest) (HTTPRequest, secrets, er
 	var failed error
 	fill := func(text string, escape func(string) string) string {
 		return reference.ReplaceAllStringFunc(text, func(ref string) string {
-			value, err := h.secret(reference.FindStringSubmatch(ref)[1])
+			name := reference.FindStringSubmatch(ref)[1]
+			allowed := func(pattern string) bool { ok, _ := path.Match(pattern, name); return ok }
+			if !slices.ContainsFunc(h.Secrets, allowed) {
+				failed = errors.Join(failed, fmt.Errorf("secret %s is not in http.secrets of the worker's config", name))
+				return ""
+			}
+			value, err := lookup(name)
 			failed = errors.Join(failed, err)
 			found.add(value, ref) // the upstream may repeat either
 			found.add(escape(value), ref)
@@ -165,13 +171,4 @@ func (h *HTTPHandler) resolveSecrets(call HTTPRequest) (HTTPRequest, secrets, er
 		withSecrets.Headers[name] = fill(value, func(s string) string { return s })
 	}
 	return withSecrets, found, failed
-}
-
-// secret returns the value of "env:NAME" or "file:PATH", if h.Secrets allows it.
-func (h *HTTPHandler) secret(name string) (string, error) {
-	allowed := func(pattern string) bool { ok, _ := path.Match(pattern, name); return ok }
-	if !slices.ContainsFunc(h.Secrets, allowed) {
-		return "", fmt.Errorf("secret %s is not in http.secrets of the worker's config", name)
-	}
-	return lookup(name)
 }

@@ -75,7 +75,7 @@ const (
 // crawl's Start starts the crawl again if none of its URLs waits. Any other seed joins the crawl. If
 // Redis has forgotten the crawl, any job starts it again.
 func (f *Frontier) Claim(ctx context.Context, c Crawl, url, from, job string) (crawl Crawl, result string, err error) {
-	reply, err := crawlClaimScript.Run(ctx, f.rdb, f.keys(), c.Name, c.Start, url, from, canonical.HostOf(url), job,
+	reply, err := crawlClaimScript.Run(ctx, f.rdb, []string{f.prefix}, c.Name, c.Start, url, from, canonical.HostOf(url), job,
 		crawlTTL.Milliseconds()).StringSlice()
 	if err != nil {
 		return crawl, "", fmt.Errorf("crawl %s: %w", c.Name, err)
@@ -124,7 +124,7 @@ func (f *Frontier) Found(ctx context.Context, crawl Crawl, page string, links []
 	for _, l := range links {
 		args = append(args, l.URL, canonical.HostOf(l.URL), l.State)
 	}
-	states, err := crawlFoundScript.Run(ctx, f.rdb, f.keys(), args...).StringSlice()
+	states, err := crawlFoundScript.Run(ctx, f.rdb, []string{f.prefix}, args...).StringSlice()
 	if err != nil {
 		return nil, fmt.Errorf("crawl %s: %w", crawl.Name, err)
 	}
@@ -135,15 +135,12 @@ func (f *Frontier) Found(ctx context.Context, crawl Crawl, page string, links []
 // because the page has too many. If another crawl of that name has started, or if the URL's state is
 // final already, Done changes nothing.
 func (f *Frontier) Done(ctx context.Context, crawl Crawl, url string, state State, unread int) error {
-	err := crawlDoneScript.Run(ctx, f.rdb, f.keys(), crawl.Name, crawl.Start, crawlTTL.Milliseconds(), url,
+	err := crawlDoneScript.Run(ctx, f.rdb, []string{f.prefix}, crawl.Name, crawl.Start, crawlTTL.Milliseconds(), url,
 		canonical.HostOf(url), state, unread).Err()
 	if err != nil {
 		return fmt.Errorf("crawl %s: %w", crawl.Name, err)
 	}
 	return nil
 }
-
-// keys returns the KEYS of every script. Scripts build the names of keys from the prefix.
-func (f *Frontier) keys() []string { return []string{f.prefix} }
 
 func (f *Frontier) key(name, of string) string { return f.prefix + name + ":" + of }

@@ -39,13 +39,6 @@ func health(t *testing.T, url string, flags ...string) clitest.Output {
 
 var healthy = clitest.Output{Out: "ok\n"}
 
-func TestHealth(t *testing.T) {
-	url := runWorker(t, redistest.Run(t), limited)
-	for _, flags := range [][]string{nil, {"--ready"}} {
-		proctest.Until(t, "health", func() bool { return health(t, url, flags...) == healthy })
-	}
-}
-
 func TestHealth_Token(t *testing.T) {
 	const token = "open sesame"
 	url := runWorker(t, redistest.Run(t), "page: {token: "+token+"}\n")
@@ -53,7 +46,9 @@ func TestHealth_Token(t *testing.T) {
 		t.Errorf("without the token: %+v", out)
 	}
 	t.Setenv("HEADGATE_PAGE_TOKEN", token)
-	proctest.Until(t, "health", func() bool { return health(t, url, "--ready") == healthy })
+	for _, flags := range [][]string{nil, {"--ready"}} {
+		proctest.Until(t, "health", func() bool { return health(t, url, flags...) == healthy })
+	}
 }
 
 func TestRun_PortInUse(t *testing.T) {

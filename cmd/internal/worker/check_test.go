@@ -47,11 +47,11 @@ func TestCheckRights(t *testing.T) {
 		{"resetkeys ~asynq:* ~headgate:id", "~hg:{default}:*", ": ~hg:{default}:*: add"},
 		{"resetchannels &asynq:*", "&hg:{default}:*", ": &hg:{default}:*: add"},
 	} {
-		setUser(t, admin, "worker", tt.take)
+		redisDo(t, admin, "acl setuser worker "+tt.take)
 		if _, err := Check(t.Context(), conf); err == nil || !strings.Contains(err.Error(), "the Redis user worker lacks rights that a worker needs"+tt.missing) {
 			t.Errorf("without %s: %v", tt.missing, err)
 		}
-		setUser(t, admin, "worker", tt.give)
+		redisDo(t, admin, "acl setuser worker "+tt.give)
 	}
 	if warnings, err := Check(t.Context(), conf); err != nil || len(warnings) > 0 {
 		t.Errorf("with all rights again: %q, %v", warnings, err)
@@ -64,12 +64,6 @@ func TestCheckWarns(t *testing.T) {
 	admin := server.Client()
 	t.Cleanup(func() { _ = admin.Close() })
 	conf := parse(t, "redis: "+users.URLAs("worker", server))
-	set := func(name, value string) {
-		t.Helper()
-		if err := admin.ConfigSet(t.Context(), name, value).Err(); err != nil {
-			t.Fatal(err)
-		}
-	}
 	warns := func(want ...string) {
 		t.Helper()
 		got, err := Check(t.Context(), conf)
@@ -84,16 +78,16 @@ func TestCheckWarns(t *testing.T) {
 	}
 	warns()
 	for _, rights := range []string{"-@all", "+@all resetkeys ~hg:{default}:*", "~* -zadd"} {
-		setUser(t, admin, "default", rights)
+		redisDo(t, admin, "acl setuser default "+rights)
 		warns("a restart of Redis loses jobs and limits: it restores its append-only file as the user default")
 	}
-	setUser(t, admin, "default", "~* +@all")
-	set("maxmemory-policy", "allkeys-lru")
+	redisDo(t, admin, "acl setuser default ~* +@all")
+	redisDo(t, admin, "config set maxmemory-policy allkeys-lru")
 	warns("Redis deletes jobs and limits")
-	set("maxmemory-policy", "noeviction")
-	set("appendonly", "no")
+	redisDo(t, admin, "config set maxmemory-policy noeviction")
+	redisDo(t, admin, "config set appendonly no")
 	warns("Redis has no append-only file")
-	setUser(t, admin, "default", "-@all") // then it is no matter
+	redisDo(t, admin, "acl setuser default -@all") // then it is no matter
 	warns("Redis has no append-only file")
 }
 
@@ -114,14 +108,17 @@ func TestClockWarning(t *testing.T) {
 	}
 }
 
-func setUser(t *testing.T, admin *redis.Client, user, rights string) {
+// redisDo runs commands, which have semicolons between them.
+func redisDo(t *testing.T, admin redis.UniversalClient, commands string) {
 	t.Helper()
-	args := []any{"acl", "setuser", user}
-	for word := range strings.FieldsSeq(rights) {
-		args = append(args, word)
-	}
-	if err := admin.Do(t.Context(), args...).Err(); err != nil {
-		t.Fatalf("%s: %v", rights, err)
+	for command := range strings.SplitSeq(commands, ";") {
+		var args []any
+		for word := range strings.FieldsSeq(command) {
+			args = append(args, word)
+		}
+		if err := admin.Do(t.Context(), args...).Err(); err != nil {
+			t.Fatalf("%s: %v", command, err)
+		}
 	}
 }
 

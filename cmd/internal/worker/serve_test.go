@@ -13,7 +13,6 @@ import (
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/cmd/internal/config"
 	"github.com/headgate/headgate/internal/testutil/proctest"
@@ -174,56 +173,34 @@ func TestMetrics_Guarded(t *testing.T) {
 
 // TestTroubles_AreExplained: the log, /readyz and a metric explain a problem of Redis, and report its end.
 func TestTroubles_AreExplained(t *testing.T) {
-	set := func(name, value string) func(*testing.T, redis.UniversalClient) {
-		return func(t *testing.T, admin redis.UniversalClient) {
-			t.Helper()
-			if err := admin.ConfigSet(t.Context(), name, value).Err(); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	do := func(lines ...string) func(*testing.T, redis.UniversalClient) {
-		return func(t *testing.T, admin redis.UniversalClient) {
-			t.Helper()
-			for _, line := range lines {
-				var args []any
-				for word := range strings.FieldsSeq(line) {
-					args = append(args, word)
-				}
-				if err := admin.Do(t.Context(), args...).Err(); err != nil {
-					t.Fatalf("%s: %v", line, err)
-				}
-			}
-		}
-	}
 	for _, tt := range []struct {
 		trouble, logged, ready string
-		makes, mends           func(*testing.T, redis.UniversalClient)
+		makes, mends           string // commands, with semicolons between them
 	}{
 		{
 			"out_of_memory", `why="its memory is full"`, "503 cannot use Redis: its memory is full: ",
-			set("maxmemory", "1"), set("maxmemory", "0"),
+			"CONFIG SET maxmemory 1", "CONFIG SET maxmemory 0",
 		},
 		{
 			"read_only", `why="it is a replica, which takes no writes"`, "503 cannot use Redis: it is a replica, which takes no writes: ",
-			do("REPLICAOF 127.0.0.1 1"), do("REPLICAOF NO ONE"),
+			"REPLICAOF 127.0.0.1 1", "REPLICAOF NO ONE",
 		},
 		{
 			"too_few_replicas", `why="it has fewer replicas than`, "503 cannot use Redis: it has fewer replicas",
-			set("min-replicas-to-write", "1"), set("min-replicas-to-write", "0"),
+			"CONFIG SET min-replicas-to-write 1", "CONFIG SET min-replicas-to-write 0",
 		},
 		{
 			"no_password", `why="it requires a password, and none is set"`, "503 cannot use Redis: it requires a password, and none is set: ",
-			do("ACL SETUSER default resetpass >another", "CLIENT KILL TYPE normal SKIPME yes"), do("ACL SETUSER default nopass"),
+			"ACL SETUSER default resetpass >another;CLIENT KILL TYPE normal SKIPME yes", "ACL SETUSER default nopass",
 		},
 		{
 			"no_rights", `why="its user lacks rights" error="the Redis user default lacks rights that a worker needs: +hset +zadd: add`,
 			"503 cannot use Redis: its user lacks rights: the Redis user default lacks rights that a worker needs: +hset +zadd: ",
-			do("ACL SETUSER default -zadd -hset"), do("ACL SETUSER default +zadd +hset"),
+			"ACL SETUSER default -zadd -hset", "ACL SETUSER default +zadd +hset",
 		},
 		{
 			"evicts", `msg="Redis deletes jobs and limits when its memory is full, because its maxmemory-policy is allkeys-lru: have its operator set`, "200 ok\nbut: Redis deletes jobs and limits",
-			set("maxmemory-policy", "allkeys-lru"), set("maxmemory-policy", "noeviction"),
+			"CONFIG SET maxmemory-policy allkeys-lru", "CONFIG SET maxmemory-policy noeviction",
 		},
 	} {
 		t.Run(tt.trouble, func(t *testing.T) {
@@ -243,10 +220,10 @@ func TestTroubles_AreExplained(t *testing.T) {
 				})
 			}
 			wait("start", false, "200 ok")
-			tt.makes(t, admin)
+			redisDo(t, admin, tt.makes)
 			wait("trouble", true, tt.ready)
 			proctest.Until(t, "line in the log", func() bool { return strings.Contains(log.String(), tt.logged) })
-			tt.mends(t, admin)
+			redisDo(t, admin, tt.mends)
 			wait("end", false, "200 ok")
 			proctest.Until(t, "end in the log", func() bool {
 				return strings.Contains(log.String(), "Redis is back: jobs go on") || strings.Contains(log.String(), "keeps jobs and limits again")

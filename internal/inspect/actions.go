@@ -21,7 +21,7 @@ type Action struct {
 	Done   string   // past participle, for the changelog
 	States []string // the action applies to jobs in these states
 	apply  func(i *asynq.Inspector, queue, id string) error
-	ends   bool              // after the action the jobs never run, so the limiter deletes its records of them
+	ends   bool              // the jobs never run afterwards, so the limiter deletes its records of them
 	hints  map[string]string // by state: why the action does not apply, and what to do instead
 }
 
@@ -34,14 +34,15 @@ func (a *Action) Validate(f Filter) error {
 			return &throttle.FieldError{Field: "state", Value: state, Want: want}
 		}
 	}
-	if why := a.Excludes(Waiting); f.Limit+f.Key != "" && why != "" {
-		field := "limit"
-		if f.Limit == "" {
-			field = "key"
-		}
-		return &throttle.FieldError{Field: field, Value: cmp.Or(f.Limit, f.Key), Want: "a filter by limit or key selects waiting jobs, to which this does not apply: " + why}
+	why := a.Excludes(Waiting)
+	if f.Limit+f.Key == "" || why == "" {
+		return nil
 	}
-	return nil
+	field := "limit"
+	if f.Limit == "" {
+		field = "key"
+	}
+	return &throttle.FieldError{Field: field, Value: cmp.Or(f.Limit, f.Key), Want: "a filter by limit or key selects waiting jobs, to which this does not apply: " + why}
 }
 
 // Excludes returns why the action does not apply to jobs in this state, or "" if it applies.
@@ -142,18 +143,17 @@ func (q *Queues) Apply(ctx context.Context, a *Action, f Filter, jobs []throttle
 }
 
 // forget makes the limiters of the jobs' shards forget the jobs.
-func (q *Queues) forget(ctx context.Context, jobs []throttle.JobID) error {
+func (q *Queues) forget(ctx context.Context, jobs []throttle.JobID) (err error) {
 	parts := map[shard.Shard][]throttle.JobID{}
 	for _, job := range jobs {
 		part := q.Sharded.Part(job.Queue)
 		parts[part] = append(parts[part], job)
 	}
-	var errs []error
 	for part, jobs := range parts {
-		_, err := q.In(part).Limiter.Forget(ctx, jobs...)
-		errs = append(errs, err)
+		_, failed := q.In(part).Limiter.Forget(ctx, jobs...)
+		err = errors.Join(err, failed)
 	}
-	return errors.Join(errs...)
+	return err
 }
 
 // checkRunsOnce fails if running jobs in several queues have the same ID: asynq cancels by the ID

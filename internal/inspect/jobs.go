@@ -86,13 +86,16 @@ func (q *Queues) withStates(ctx context.Context, infos []*asynq.TaskInfo) ([]Job
 		return nil, nil
 	}
 	jobs, ids, jobIDs := make([]Job, len(infos)), make([]string, len(infos)), make([]throttle.JobID, len(infos))
+	since := make([]time.Time, len(infos))
 	for i, info := range infos {
 		info.LastErr = asynqdb.PlainError(info.LastErr)
 		jobs[i] = Job{TaskInfo: info, State: info.State.String()}
 		ids[i], jobIDs[i] = info.ID, jobs[i].JobID()
+		if since[i] = info.CompletedAt; info.State == asynq.TaskStateRetry {
+			since[i] = info.LastFailedAt
+		}
 	}
 	queue, state := infos[0].Queue, infos[0].State
-	var since []time.Time
 	var err error
 	switch state {
 	case asynq.TaskStatePending, asynq.TaskStateArchived:
@@ -100,30 +103,21 @@ func (q *Queues) withStates(ctx context.Context, infos []*asynq.TaskInfo) ([]Job
 	case asynq.TaskStateActive:
 		since, err = q.startedAt(jobIDs)
 	}
+	var positions map[throttle.JobID]waitdb.Position
+	if err == nil && (state == asynq.TaskStatePending || state == asynq.TaskStateRetry) {
+		positions, err = q.In(q.Sharded.Part(queue)).Limiter.Positions(ctx, jobIDs...)
+	}
 	if err != nil {
 		return nil, err
 	}
-	var positions map[throttle.JobID]waitdb.Position
-	if state == asynq.TaskStatePending || state == asynq.TaskStateRetry {
-		if positions, err = q.In(q.Sharded.Part(queue)).Limiter.Positions(ctx, jobIDs...); err != nil {
-			return nil, err
-		}
-	}
 	for i := range jobs {
 		job := &jobs[i]
-		position, waits := positions[jobIDs[i]]
-		switch {
-		case waits:
+		job.Since = since[i]
+		if position, waits := positions[jobIDs[i]]; waits {
 			job.State, job.Position, job.Since = Waiting, &position, position.Since
 			if position.Granted {
 				job.State = Granted
 			}
-		case since != nil:
-			job.Since = since[i]
-		case state == asynq.TaskStateRetry:
-			job.Since = job.LastFailedAt
-		case state == asynq.TaskStateCompleted:
-			job.Since = job.CompletedAt
 		}
 	}
 	return jobs, nil
@@ -133,9 +127,6 @@ func (q *Queues) withStates(ctx context.Context, infos []*asynq.TaskInfo) ([]Job
 // is zero if no server lists the job.
 func (q *Queues) startedAt(ids []throttle.JobID) ([]time.Time, error) {
 	servers, err := q.Inspector.Servers()
-	if err != nil {
-		return nil, err
-	}
 	started := make([]time.Time, len(ids))
 	for _, server := range servers {
 		for _, w := range server.ActiveWorkers {
@@ -144,7 +135,7 @@ func (q *Queues) startedAt(ids []throttle.JobID) ([]time.Time, error) {
 			}
 		}
 	}
-	return started, nil
+	return started, err
 }
 
 // AddEstimates replaces the estimates in the positions of waiting jobs with those of the forecast.
@@ -202,7 +193,6 @@ func (f Filter) Validate(ctx context.Context, q *Queues) error {
 	return err
 }
 
-// matchesInfo checks the fields of asynq's TaskInfo.
 func (f Filter) matchesInfo(job *asynq.TaskInfo) bool {
 	return (f.Type == "" || job.Type == f.Type) &&
 		strings.Contains(string(job.Payload), f.Payload) && strings.Contains(job.LastErr, f.Error)
@@ -219,15 +209,12 @@ func (f Filter) Matches(job Job) bool {
 func (f Filter) matchesState(states ...string) bool {
 	return slices.ContainsFunc(states, func(state string) bool {
 		return (len(f.States) == 0 || slices.Contains(f.States, state)) &&
-			(f.Limit == "" && f.Key == "" || state == Waiting || state == Granted)
+			(f.Limit+f.Key == "" || state == Waiting || state == Granted)
 	})
 }
 
 func (f Filter) matchesMeter(job Job) bool {
-	if f.Limit == "" && f.Key == "" {
-		return true
-	}
-	return job.Position != nil && slices.ContainsFunc(job.Position.Lane.Meters, func(meter string) bool {
+	return f.Limit+f.Key == "" || job.Position != nil && slices.ContainsFunc(job.Position.Lane.Meters, func(meter string) bool {
 		limit, key, _ := strings.Cut(meter, "|")
 		return (f.Limit == "" || f.Limit == limit) && (f.Key == "" || f.Key == key)
 	})
@@ -259,16 +246,11 @@ func (q *Queues) taskSets() []taskSet {
 // Cursor is a position in the list of all jobs. The zero value is the beginning.
 type Cursor struct {
 	queue, set string
-	page       int // of the set, from 0
+	number     int // of the page in the set, from 0
 }
 
-// String returns a text for ParseCursor; empty for the beginning.
-func (c Cursor) String() string {
-	if c == (Cursor{}) {
-		return ""
-	}
-	return fmt.Sprintf("%d %s %s", c.page, c.set, c.queue)
-}
+// String returns a text for ParseCursor.
+func (c Cursor) String() string { return fmt.Sprintf("%d %s %s", c.number, c.set, c.queue) }
 
 // ParseCursor parses the text of a cursor. An invalid text is the beginning.
 func ParseCursor(text string) Cursor {
@@ -277,7 +259,7 @@ func ParseCursor(text string) Cursor {
 	if err != nil || page < 0 || page > 1_000_000 || len(parts) < 3 || parts[2] == "" {
 		return Cursor{}
 	}
-	return Cursor{queue: parts[2], set: parts[1], page: page}
+	return Cursor{queue: parts[2], set: parts[1], number: page}
 }
 
 // List returns the jobs of a filter, queue by queue and set by set: archived and completed jobs
@@ -308,7 +290,7 @@ func (q *Queues) ListPage(ctx context.Context, f Filter, from Cursor, size, maxR
 			return nil, Cursor{}, err
 		}
 		if len(jobs) >= size || read >= maxRead {
-			return jobs, p.cursor, nil
+			return jobs, p.Cursor, nil
 		}
 		jobs, read = append(jobs, p.jobs...), read+p.read
 	}
@@ -317,9 +299,9 @@ func (q *Queues) ListPage(ctx context.Context, f Filter, from Cursor, size, maxR
 
 // page is a page of one set of one queue.
 type page struct {
-	cursor Cursor
-	read   int   // number of jobs on the page
-	jobs   []Job // the jobs of the page that match the filter
+	Cursor
+	read int   // number of jobs on the page
+	jobs []Job // the jobs of the page that match the filter
 }
 
 // pages reads the pages that can have jobs of a filter, from a cursor on.
@@ -333,13 +315,14 @@ func (q *Queues) pages(ctx context.Context, f Filter, from Cursor, size int) ite
 		for _, name := range names {
 			for _, set := range q.taskSets() {
 				at := Cursor{queue: name, set: set.name}
-				if from != (Cursor{}) {
-					if name != from.queue || set.name != from.set {
-						continue
-					}
+				switch {
+				case from == Cursor{}:
+				case name == from.queue && set.name == from.set:
 					at, from = from, Cursor{}
+				default:
+					continue
 				}
-				for ; f.matchesState(set.states...); at.page++ {
+				for ; f.matchesState(set.states...); at.number++ {
 					p, err := q.readPage(ctx, f, set, at, size)
 					if err == nil && p.read == 0 {
 						break
@@ -356,10 +339,10 @@ func (q *Queues) pages(ctx context.Context, f Filter, from Cursor, size int) ite
 // readPage reads one page of a set. After the last page, it returns a page whose read is 0. asynq
 // counts its pages from 1, and from the oldest job on.
 func (q *Queues) readPage(ctx context.Context, f Filter, set taskSet, at Cursor, size int) (page, error) {
-	number := at.page + 1
+	number := at.number + 1
 	if set.newestFirst {
 		n, err := q.rdb.ZCard(ctx, asynqdb.Key(at.queue, set.name)).Result()
-		if number = (int(n)+size-1)/size - at.page; err != nil || number < 1 {
+		if number = (int(n)+size-1)/size - at.number; err != nil || number < 1 {
 			return page{}, err
 		}
 	}
@@ -373,7 +356,7 @@ func (q *Queues) readPage(ctx context.Context, f Filter, set taskSet, at Cursor,
 	if set.newestFirst {
 		slices.Reverse(infos)
 	}
-	p := page{cursor: at, read: len(infos)}
+	p := page{Cursor: at, read: len(infos)}
 	p.jobs, err = q.withStates(ctx, slices.DeleteFunc(infos, func(job *asynq.TaskInfo) bool { return !f.matchesInfo(job) }))
 	p.jobs = slices.DeleteFunc(p.jobs, func(job Job) bool { return !f.Matches(job) })
 	return p, err

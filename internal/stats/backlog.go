@@ -124,14 +124,9 @@ func ReadDemand(ctx context.Context, limiter *waitdb.DB, f *forecast.Forecast, h
 // sampleBacklog samples the backlog if this process is the dispatcher, and returns the time until
 // the next call.
 func (r *Recorder) sampleBacklog(ctx context.Context) (next time.Duration) {
-	if !r.IsLeader.Load() {
-		return sampleInterval
-	}
 	started := time.Now()
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	if err := r.writeBacklogSample(ctx); err != nil {
-		r.FailedWrites.Add(1)
+	if r.IsLeader.Load() {
+		r.write(ctx, r.writeBacklogSample)
 	}
 	return max(sampleInterval, sampleRest*time.Since(started))
 }
@@ -225,35 +220,27 @@ func ReadPending(ctx context.Context, rdb redis.UniversalClient, limiter *waitdb
 			p.WithoutRule += sizes[queue]
 			continue
 		}
-		jobs, tasks, err := readSample(ctx, db, limiter, queue, sizes[queue])
+		read, jobs, tasks, err := readSample(ctx, db, limiter, queue, sizes[queue])
 		if err != nil {
 			return p, err
 		}
-		each := float64(sizes[queue]) / float64(len(jobs)) // number of jobs that a sampled job represents
-		withoutRule := 0.0
+		each := float64(sizes[queue]) / float64(max(1, read)) // number of jobs that a sampled job represents
 		var sample []Requirements
-		for i, task := range tasks {
-			known := task == nil // a job that needs no rule: see readSample
-			if !known && rulesCtx.Err() == nil {
-				var r Requirements
-				if r, known = rule(rulesCtx, jobs[i], task); known {
-					sample = append(sample, r)
-				}
-			}
-			if !known {
-				withoutRule += each
+		for i := 0; i < len(jobs) && rulesCtx.Err() == nil; i++ {
+			if r, known := rule(rulesCtx, jobs[i], tasks[i]); known {
+				sample = append(sample, r)
 			}
 		}
-		p.WithoutRule += int(math.Round(withoutRule))
+		p.WithoutRule += int(math.Round(each * float64(len(jobs)-len(sample))))
 		p.addSample(queue, sample, each)
 	}
 	return p, nil
 }
 
-// readSample reads some of the n pending jobs of a queue. The task of a job is nil if the job has
-// requested permits already, is gone, or has a message that asynq will reject. The front of the
-// queue is the end of asynq's list.
-func readSample(ctx context.Context, db asynqdb.DB, limiter *waitdb.DB, queue string, n int) (jobs []throttle.JobID, tasks []*asynq.Task, err error) {
+// readSample reads some of the n pending jobs of a queue. It returns the number of jobs that it has
+// read, and those of them that need a rule: not jobs that have requested permits already, are gone,
+// or have a message that asynq will reject. The front of the queue is the end of asynq's list.
+func readSample(ctx context.Context, db asynqdb.DB, limiter *waitdb.DB, queue string, n int) (read int, jobs []throttle.JobID, tasks []*asynq.Task, err error) {
 	pages := min((n+pendingPage-1)/pendingPage, pendingSample/pendingPage)
 	lists, err := db.Redis.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 		for i := range pages {
@@ -263,29 +250,29 @@ func readSample(ctx context.Context, db asynqdb.DB, limiter *waitdb.DB, queue st
 		return nil
 	})
 	var ids []string
+	var all []throttle.JobID
 	for _, list := range lists {
 		for _, id := range slices.Backward(list.(*redis.StringSliceCmd).Val()) {
-			ids, jobs = append(ids, id), append(jobs, throttle.JobID{Queue: queue, ID: id})
+			ids, all = append(ids, id), append(all, throttle.JobID{Queue: queue, ID: id})
 		}
 	}
 	if err != nil || len(ids) == 0 {
-		return nil, nil, err
+		return 0, nil, nil, err
 	}
 	messages, err := db.Fields(ctx, queue, asynqdb.FieldMessage, ids...)
 	if err != nil {
-		return nil, nil, err
+		return 0, nil, nil, err
 	}
-	waiting, err := limiter.Known(ctx, jobs)
+	waiting, err := limiter.Known(ctx, all)
 	if err != nil {
-		return nil, nil, err
+		return 0, nil, nil, err
 	}
-	tasks = make([]*asynq.Task, len(ids))
 	for i, text := range messages {
 		if message, err := asynqdb.ParseMessage([]byte(text)); !waiting[i] && text != "" && err == nil {
-			tasks[i] = message.Task()
+			jobs, tasks = append(jobs, all[i]), append(tasks, message.Task())
 		}
 	}
-	return jobs, tasks, nil
+	return len(all), jobs, tasks, nil
 }
 
 // addSample adds the sampled jobs of a queue. A sampled job represents `each` jobs. If that is more

@@ -35,10 +35,10 @@ func TestSummaries(t *testing.T) {
 		r.CountDecision(needs, d)
 		run(r, Task{"default", "mail"}, Done)
 		run(r, Task{"default", "mail"}, Failed)
-		r.write(ctx)
-		r.write(ctx) // nothing is new
+		r.writeSummary()
+		r.writeSummary() // nothing is new
 		run(r, Task{"low", "mail"}, Archived)
-		r.write(ctx)
+		r.writeSummary()
 
 		all, err := ReadSummaries(ctx, rdb, "s", "")
 		if err != nil || len(all) != 2 || len(all[0].Queues) != 1 {
@@ -103,7 +103,7 @@ func TestStream_Bounded(t *testing.T) {
 	for minute := range 40 {
 		m.SetTime(began.Add(time.Duration(minute) * time.Minute))
 		run(r, Task{"default", "mail"}, Done)
-		r.write(t.Context())
+		r.writeSummary()
 	}
 	all, err := ReadSummaries(t.Context(), rdb, "s", "")
 	if err != nil || len(all) != 17 {
@@ -157,8 +157,8 @@ func TestProcesses(t *testing.T) {
 	stops.SetConfig("headgate.yaml 12345678")
 	stops.Concurrency = 7
 	defer stops.StartJob(Task{"default", "mail"})(Done)
-	stops.reportAlive(t.Context())
-	dies.reportAlive(t.Context())
+	stops.reportAlive()
+	dies.reportAlive()
 	processes := func(after time.Duration) map[string]Process {
 		t.Helper()
 		m.SetTime(began.Add(after))
@@ -179,16 +179,16 @@ func TestProcesses(t *testing.T) {
 	if all := processes(lostAfter + time.Second); len(all) != 2 || !all[dies.process].Lost {
 		t.Errorf("%+v; want both, lost", all)
 	}
-	stops.reportAlive(t.Context())
+	stops.reportAlive()
 	if all := processes(lostAfter + time.Second); all[stops.process].Lost || !all[dies.process].Lost {
 		t.Errorf("%+v; want one lost", all)
 	}
-	stops.report(t.Context(), "")
+	stops.writeProcess("")
 	if all := processes(lostAfter + time.Second); len(all) != 1 || !all[dies.process].Lost {
 		t.Errorf("%+v; want the lost one", all)
 	}
 	m.SetTime(began.Add(lostRetention + time.Minute))
-	stops.reportAlive(t.Context())
+	stops.reportAlive()
 	if all := processes(lostRetention + time.Minute); len(all) != 1 || all[stops.process].Lost {
 		t.Errorf("%+v; want the one that is alive", all)
 	}

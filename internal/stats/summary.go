@@ -32,8 +32,7 @@ const (
 	durationWindow = 5 * time.Minute // of MeanDurations
 )
 
-// Summary counts the decisions and the ends of attempts of one process in about a second. It leaves
-// out limits without decisions and queues without ends.
+// Summary counts the decisions and the ends of attempts of one process in about a second.
 type Summary struct {
 	ID     string                  `json:"-"` // of the entry in the stream
 	At     time.Time               `json:"-"` // by Redis's clock
@@ -106,6 +105,8 @@ func (r *Recorder) Start() (stop func()) {
 	return func() {
 		cancel()
 		running.Wait()
+		r.writeSummary()
+		r.writeProcess("")
 	}
 }
 
@@ -115,28 +116,33 @@ func (r *Recorder) run(ctx context.Context) {
 	var alive, sample time.Time // times of the next reports
 	for now := time.Now(); ; {
 		if !now.Before(alive) {
-			r.reportAlive(ctx)
+			r.reportAlive()
 			alive = now.Add(aliveInterval)
 		}
 		select {
 		case <-ctx.Done():
-			last, cancel := context.WithTimeout(context.Background(), 2*callTimeout)
-			defer cancel()
-			r.write(last)
-			r.report(last, "")
 			return
 		case now = <-tick.C:
 		}
-		r.write(context.Background())
+		r.writeSummary()
 		if !now.Before(sample) {
 			sample = now.Add(r.sampleBacklog(ctx))
 		}
 	}
 }
 
-// write writes a summary of the time since the last one, if anything happened. If the write fails,
-// the counts of that time are missing in the stream.
-func (r *Recorder) write(ctx context.Context) {
+// write calls do, which writes to Redis, and counts it if it fails.
+func (r *Recorder) write(ctx context.Context, do func(ctx context.Context) error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	if do(ctx) != nil {
+		r.FailedWrites.Add(1)
+	}
+}
+
+// writeSummary writes a summary of the time since the last one, if anything happened. If the write
+// fails, the counts of that time are missing in the stream.
+func (r *Recorder) writeSummary() {
 	r.mu.Lock()
 	s := r.unsent
 	r.unsent = newSummary()
@@ -144,15 +150,13 @@ func (r *Recorder) write(ctx context.Context) {
 	if len(s.Limits)+len(s.Queues) == 0 {
 		return
 	}
-	text, err := json.Marshal(s)
-	if err == nil {
-		ctx, cancel := context.WithTimeout(ctx, callTimeout)
-		defer cancel()
-		err = recordScript.Run(ctx, r.rdb, []string{r.prefix}, text, streamLength.Microseconds()).Err()
-	}
-	if err != nil {
-		r.FailedWrites.Add(1)
-	}
+	r.write(context.Background(), func(ctx context.Context) error {
+		text, err := json.Marshal(s)
+		if err != nil {
+			return err
+		}
+		return recordScript.Run(ctx, r.rdb, []string{r.prefix}, text, streamLength.Microseconds()).Err()
+	})
 }
 
 // StreamID returns the smallest ID that a summary can have if Redis writes it at this time.
@@ -239,7 +243,7 @@ func version() string {
 	return cmp.Or(info.Main.Version, "(devel)")
 }
 
-func (r *Recorder) reportAlive(ctx context.Context) {
+func (r *Recorder) reportAlive() {
 	r.mu.Lock()
 	p := r.self
 	p.Concurrency = r.Concurrency
@@ -248,17 +252,15 @@ func (r *Recorder) reportAlive(ctx context.Context) {
 	}
 	r.mu.Unlock()
 	if text, err := json.Marshal(p); err == nil {
-		r.report(ctx, string(text))
+		r.writeProcess(string(text))
 	}
 }
 
-// report writes the JSON description of this process. An empty text removes the description.
-func (r *Recorder) report(ctx context.Context, text string) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	if err := aliveScript.Run(ctx, r.rdb, []string{r.prefix}, r.process, text, lostRetention.Microseconds()).Err(); err != nil {
-		r.FailedWrites.Add(1)
-	}
+// writeProcess writes the JSON description of this process. An empty text removes the description.
+func (r *Recorder) writeProcess(text string) {
+	r.write(context.Background(), func(ctx context.Context) error {
+		return aliveScript.Run(ctx, r.rdb, []string{r.prefix}, r.process, text, lostRetention.Microseconds()).Err()
+	})
 }
 
 // ReadProcesses returns the processes of a scope that are alive or were lost within the last hour,
@@ -284,7 +286,7 @@ func ReadProcesses(ctx context.Context, rdb redis.UniversalClient, scope string)
 	for i, text := range texts {
 		p := Process{}
 		if text, ok := text.(string); !ok || json.Unmarshal([]byte(text), &p) != nil {
-			continue
+			continue // it has just ended
 		}
 		p.ID, p.LastSeen = seen[i].Member.(string), time.UnixMicro(int64(seen[i].Score))
 		p.Lost = now.Sub(p.LastSeen) > lostAfter

@@ -1,8 +1,6 @@
 package page_test
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"html"
 	"strings"
@@ -12,7 +10,6 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/headgate/headgate/internal/asynqdb"
-	"github.com/headgate/headgate/internal/testutil/proctest"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -92,22 +89,6 @@ func TestJobs(t *testing.T) {
 	if len(seen) != 45 {
 		t.Errorf("the pages have %d of 45 jobs", len(seen))
 	}
-}
-
-// TestJob_DeniedOrFailed: denied jobs are waiting, failed jobs are retrying.
-func TestJob_DeniedOrFailed(t *testing.T) {
-	w := miniFixture(t)
-	w.must(w.limiter.Pause(t.Context(), "mail"))
-	w.run(func(context.Context, string, string) error { return errors.New("broken") })
-	for _, id := range []string{"denied", "denied too"} {
-		w.enqueue(id, "mail", "")
-	}
-	w.enqueue("fails", "everyone", "")
-	w.allWait(2)
-	proctest.Until(t, "two that wait and one to be retried", func() bool {
-		text := body(t, ask(w.page(), request("GET", "/jobs", nil)))
-		return strings.Contains(text, `>Waiting <small class="num">2</small>`) && strings.Contains(text, `>Retrying <small class="num">1</small>`)
-	})
 }
 
 // TestJob_Attempts: a job's page shows how its attempts ended, without secrets.

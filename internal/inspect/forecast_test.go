@@ -20,7 +20,6 @@ import (
 	"github.com/headgate/headgate/dashboards/page"
 	"github.com/headgate/headgate/internal/forecast"
 	"github.com/headgate/headgate/internal/inspect"
-	"github.com/headgate/headgate/internal/stats"
 	"github.com/headgate/headgate/internal/testutil/redistest"
 	"github.com/headgate/headgate/internal/waitdb"
 	"github.com/headgate/headgate/scheduler"
@@ -171,24 +170,4 @@ func lastRuns(t *testing.T, c prometheus.Collector) map[string]time.Duration {
 		}
 	}
 	return runs
-}
-
-func TestMeanDurations(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		_, rdb := redistest.Mini(t)
-		start(t, rdb, 20, func(context.Context, *asynq.Task) error {
-			time.Sleep(7 * time.Second)
-			return nil
-		})
-		enqueue(t, rdb, 60)
-		time.Sleep(40 * time.Second)
-		runs, err := stats.MeanDurations(t.Context(), rdb, "default")
-		must(t, err)
-		if mean := runs["default"]; mean < 6*time.Second || mean > 8*time.Second {
-			t.Errorf("jobs run for %s, want about 7 s", mean)
-		}
-		if len(runs) != 1 {
-			t.Errorf("%v, want one queue", runs)
-		}
-	})
 }

@@ -65,22 +65,22 @@ func (c *collector) collectLimits(ctx context.Context, out chan<- prometheus.Met
 	slices.Sort(names)
 	names = names[:min(len(names), maxLimits)]
 	var needs []throttle.Need
-	for _, name := range names {
-		if sample != nil {
-			limit := sample.Limits[name]
-			out <- waiting.value(float64(limit.Waiting), name)
-			out <- waitingKeys.value(float64(limit.KeyCount), name)
-			out <- oldestWait.value(limit.WaitedFor(now).Seconds(), name)
-			if last, needed := sample.DrainedAt[name]; !needed || !last.IsZero() {
-				out <- backlogDrain.value(max(0, last.Sub(now)).Seconds(), name)
-			}
-			needs = append(needs, inspect.MeterNeeds(name, limit.TopKeys)...)
-		} else {
-			needs = append(needs, inspect.MeterNeeds(name, nil)...)
-		}
-	}
 	if sample != nil {
 		out <- sampleAge.value(max(0, now.Sub(sample.At)).Seconds())
+	}
+	for _, name := range names {
+		if sample == nil {
+			needs = append(needs, inspect.MeterNeeds(name, nil)...)
+			continue
+		}
+		limit := sample.Limits[name]
+		out <- waiting.value(float64(limit.Waiting), name)
+		out <- waitingKeys.value(float64(limit.KeyCount), name)
+		out <- oldestWait.value(limit.WaitedFor(now).Seconds(), name)
+		if last, needed := sample.DrainedAt[name]; !needed || !last.IsZero() {
+			out <- backlogDrain.value(max(0, last.Sub(now)).Seconds(), name)
+		}
+		needs = append(needs, inspect.MeterNeeds(name, limit.TopKeys)...)
 	}
 	meters, err := inspect.ReadMeters(ctx, c.limiter, needs)
 	if err != nil {
@@ -120,14 +120,9 @@ func (c *collector) collectWorkers(ctx context.Context, out chan<- prometheus.Me
 	if err != nil {
 		return err
 	}
-	lost := 0
-	for _, p := range found {
-		if p.Lost {
-			lost++
-		}
-	}
-	out <- processes.value(float64(len(found)-lost), "alive")
-	out <- processes.value(float64(lost), "lost")
+	alive := slices.DeleteFunc(slices.Clone(found), func(p stats.Process) bool { return p.Lost })
+	out <- processes.value(float64(len(alive)), "alive")
+	out <- processes.value(float64(len(found)-len(alive)), "lost")
 	return nil
 }
 

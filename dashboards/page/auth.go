@@ -5,7 +5,6 @@ import (
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/hex"
-	"net"
 	"net/http"
 	"net/netip"
 	"net/url"
@@ -15,9 +14,7 @@ import (
 )
 
 const (
-	// minToken is the smallest number of characters of a token. Wrong guesses are neither counted nor
-	// slowed down, so a longer token is better.
-	minToken       = 8
+	minToken       = 8 // smallest number of characters of a token
 	cookieLifetime = 12 * time.Hour
 )
 
@@ -63,10 +60,8 @@ func (p *Page) authorize(r *http.Request) (user string, ok bool) {
 	}
 	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	cookie, err := r.Cookie(p.cookieName())
-	return "token", strings.EqualFold(scheme, "Bearer") && p.isToken(token) || err == nil && equal(cookie.Value, p.cookie())
+	return "token", strings.EqualFold(scheme, "Bearer") && equal(token, p.Token) || err == nil && equal(cookie.Value, p.cookie())
 }
-
-func (p *Page) isToken(token string) bool { return p.Token != "" && equal(token, p.Token) }
 
 // equal compares in constant time. It compares sums, so that lengths do not leak either.
 func equal(a, b string) bool {
@@ -78,7 +73,7 @@ func equal(a, b string) bool {
 // address without the token. It reports whether it has answered the request.
 func (p *Page) exchangeToken(w http.ResponseWriter, r *http.Request) bool {
 	q := r.URL.Query()
-	if r.Method != http.MethodGet || !p.isToken(q.Get("token")) {
+	if r.Method != http.MethodGet || p.Token == "" || !equal(q.Get("token"), p.Token) {
 		return false
 	}
 	// Lax and not Strict, so that a link from a chat or an alert opens the page.
@@ -119,11 +114,7 @@ func isLocal(r *http.Request) bool {
 	if err != nil || !from.Addr().Unmap().IsLoopback() {
 		return false
 	}
-	host := r.Host
-	if name, _, err := net.SplitHostPort(host); err == nil {
-		host = name
-	}
-	host = strings.ToLower(strings.Trim(host, "[]"))
+	host := strings.ToLower((&url.URL{Host: r.Host}).Hostname())
 	if host == "localhost" || strings.HasSuffix(host, ".localhost") { // RFC 6761, section 6.3
 		return true
 	}

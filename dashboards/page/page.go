@@ -138,15 +138,12 @@ func (p *Page) route(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// view is a page that shows a snapshot, and what load reads in addition for its address.
-type view struct {
+// views are the views by their name in the address. load returns the .Data of the template. It must
+// not change the snapshot.
+var views = map[string]struct {
 	title string
-	// load returns the .Data of the template. It must not change the snapshot.
-	load func(ctx context.Context, p *Page, s *snapshot, at address) (any, error)
-}
-
-// views are the views by their name in the address.
-var views = map[string]view{
+	load  func(ctx context.Context, p *Page, s *snapshot, at address) (any, error)
+}{
 	"":        {"Limits", loadLimits},
 	"waiting": {"Waiting", loadWaiting},
 	"job":     {"Job", loadJob},

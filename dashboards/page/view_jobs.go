@@ -8,8 +8,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/hibiken/asynq"
-
 	"github.com/headgate/headgate/internal/asynqdb"
 	"github.com/headgate/headgate/internal/display"
 	"github.com/headgate/headgate/internal/duration"
@@ -26,7 +24,6 @@ const (
 	maxRead  = 1000
 )
 
-// waitingData is a page of lanes.
 type waitingData struct {
 	Lanes []laneRow
 	Pages pages
@@ -59,7 +56,8 @@ func loadWaiting(ctx context.Context, p *Page, s *snapshot, at address) (any, er
 			limit, key, _ := strings.Cut(lane.Meters[0], "|")
 			row := laneRow{Lane: lane, Jobs: to("jobs", "state", waitingStates, "queue", p.queues.Sharded.QueueOf(lane.Queue), "limit", limit, "key", key)}
 			if position, ok := positions[row.First]; ok {
-				row.Next = new(s.Position(position))
+				row.Next = &position
+				s.SetEstimate(row.Next)
 			}
 			d.Lanes = append(d.Lanes, row)
 		}
@@ -82,7 +80,7 @@ type jobData struct {
 func loadJob(ctx context.Context, p *Page, s *snapshot, at address) (any, error) {
 	d := jobData{ID: at.Get("id"), Queue: at.Get("queue")}
 	job, err := p.queues.Job(ctx, throttle.JobID{Queue: d.Queue, ID: d.ID})
-	if errors.Is(err, asynq.ErrTaskNotFound) || errors.Is(err, asynq.ErrQueueNotFound) || d.Queue == "" {
+	if inspect.IsGone(err) || d.Queue == "" {
 		return d, nil
 	}
 	if err != nil {
@@ -93,9 +91,7 @@ func loadJob(ctx context.Context, p *Page, s *snapshot, at address) (any, error)
 		d.Failures++ // asynq does not count the failure that archived it
 	}
 	d.PutBack = d.Failures == 0 || strings.HasPrefix(job.LastErr, "denied by ")
-	if job.Position != nil {
-		d.Position = new(s.Position(*job.Position))
-	}
+	s.SetEstimate(job.Position)
 	d.Attempts, d.Crashes, err = p.queues.DB.Attempts(ctx, job.Queue, job.ID)
 	return d, err
 }
@@ -204,10 +200,8 @@ func loadJobs(ctx context.Context, p *Page, s *snapshot, at address) (any, error
 	if next != (inspect.Cursor{}) {
 		d.Next = with("from", next.String())
 	}
-	for i, job := range d.Jobs {
-		if job.Position != nil {
-			d.Jobs[i].Position = new(s.Position(*job.Position))
-		}
+	for _, job := range d.Jobs {
+		s.SetEstimate(job.Position)
 	}
 	return d, nil
 }

@@ -183,7 +183,7 @@ func (q *Queues) applyTo(ctx context.Context, a *Action, f Filter, id throttle.J
 	var failed error
 	for range 2 {
 		job, err := q.Job(ctx, id)
-		if isGone(err) {
+		if IsGone(err) {
 			return false, nil
 		}
 		if err = cmp.Or(err, ctx.Err()); err != nil || a.Excludes(job.State) != "" || !f.Matches(job) {

@@ -54,15 +54,15 @@ func (q *Queues) FindByID(ctx context.Context, id, queue string) (jobs []Job, er
 		job, err := q.Job(ctx, throttle.JobID{Queue: name, ID: id})
 		if err == nil {
 			jobs = append(jobs, job)
-		} else if !isGone(err) {
+		} else if !IsGone(err) {
 			return nil, err
 		}
 	}
 	return jobs, nil
 }
 
-// isGone reports whether an error of the Inspector means that the job or its queue does not exist.
-func isGone(err error) bool {
+// IsGone reports whether an error means that the job or its queue does not exist.
+func IsGone(err error) bool {
 	return errors.Is(err, asynq.ErrTaskNotFound) || errors.Is(err, asynq.ErrQueueNotFound)
 }
 
@@ -139,22 +139,18 @@ func (q *Queues) startedAt(ids []throttle.JobID) ([]time.Time, error) {
 }
 
 // AddEstimates replaces the estimates in the positions of waiting jobs with those of the forecast.
-func (q *Queues) AddEstimates(ctx context.Context, jobs []Job) error {
+func (q *Queues) AddEstimates(ctx context.Context, jobs []Job) (err error) {
 	forecasts := map[shard.Shard]*forecast.Forecast{}
-	for _, job := range jobs {
-		if job.Position == nil {
-			continue
+	for i := 0; i < len(jobs) && err == nil; i++ {
+		part, position := q.Sharded.Part(jobs[i].Queue), jobs[i].Position
+		if position != nil && forecasts[part] == nil {
+			forecasts[part], err = q.In(part).Forecast(ctx, forecast.Options{})
 		}
-		part := q.Sharded.Part(job.Queue)
-		if forecasts[part] == nil {
-			var err error
-			if forecasts[part], err = q.In(part).Forecast(ctx, forecast.Options{}); err != nil {
-				return err
-			}
+		if position != nil && err == nil {
+			*position = forecasts[part].Position(*position)
 		}
-		*job.Position = forecasts[part].Position(*job.Position)
 	}
-	return nil
+	return err
 }
 
 // Filter selects jobs. The zero value selects all.
@@ -347,7 +343,7 @@ func (q *Queues) readPage(ctx context.Context, f Filter, set taskSet, at Cursor,
 		}
 	}
 	infos, err := set.list(at.queue, asynq.Page(number), asynq.PageSize(size))
-	if isGone(err) {
+	if IsGone(err) {
 		return page{}, nil
 	}
 	if err = cmp.Or(err, ctx.Err()); err != nil {

@@ -125,8 +125,7 @@ func (q *Queues) SetPaused(ctx context.Context, queue string, paused bool) error
 	for _, name := range names {
 		before, err := q.rdb.Exists(ctx, asynqdb.Key(name, asynqdb.Paused)).Result()
 		if err == nil && (before > 0) != paused {
-			changed = true
-			err = set(name)
+			changed, err = true, set(name)
 		}
 		if err != nil {
 			return err

@@ -69,12 +69,11 @@ func (q QueueStatus) Count(states ...string) (jobs int) {
 	return jobs
 }
 
-// Position returns p with the estimate of the forecast of its lane's scope.
-func (s *Status) Position(p waitdb.Position) waitdb.Position {
-	for _, f := range s.forecasts { // only the forecast that has the lane changes p
-		p = f.Position(p)
+// SetEstimate replaces the estimate of a position with that of the forecast. The position may be nil.
+func (s *Status) SetEstimate(p *waitdb.Position) {
+	for i := 0; p != nil && i < len(s.forecasts); i++ {
+		*p = s.forecasts[i].Position(*p) // only the forecast that has the lane changes it
 	}
-	return p
 }
 
 // KeyETA returns when the last job that waits for a key of a limit would run, or nil if no job

@@ -169,7 +169,6 @@ type metric struct {
 	labels []string // without the scope
 }
 
-// all lists the metrics of this package.
 var all []metric
 
 // histogram marks histograms, which have no prometheus.ValueType of their own.

@@ -152,7 +152,6 @@ func (c *collector) collectQueues(ctx context.Context, out chan<- prometheus.Met
 	return nil
 }
 
-// labels returns the first names, at most n, that can be labels.
 func labels(names []string, n int) []string {
 	names = slices.DeleteFunc(names, func(name string) bool { return stats.Label(name) != name })
 	return names[:min(n, len(names))]

@@ -70,7 +70,6 @@ func blockUntil(until time.Time) func(context.Context, *inspect.Queues, url.Valu
 	})
 }
 
-// block blocks a key by Redis's clock.
 func block(ctx context.Context, q *inspect.Queues, f url.Values) error {
 	d, err := duration.Parse(strings.TrimSpace(f.Get("for")))
 	if err != nil || d <= 0 {
@@ -148,7 +147,6 @@ func (p *Page) serveAction(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// execute executes an action. It normalizes a key that the user typed.
 func (p *Page) execute(ctx context.Context, r *http.Request, a *action, form url.Values) error {
 	if p.NormalizeKey != nil && a.hasInput("key", r) && form.Get("key") != "" {
 		key, err := p.NormalizeKey(form.Get("limit"), form.Get("key"))
@@ -160,7 +158,6 @@ func (p *Page) execute(ctx context.Context, r *http.Request, a *action, form url
 	return a.do(ctx, p.queues, form)
 }
 
-// confirmation is the data of the form that asks for a confirmation.
 type confirmation struct {
 	*action
 	Name   string // of the action
@@ -171,7 +168,6 @@ type confirmation struct {
 	Wrong  string // error of the last attempt
 }
 
-// field is a field of a form.
 type field struct{ Name, Label, Value, Hint string }
 
 // confirm shows the form of an action. After a failed attempt it shows the error. With JavaScript

@@ -2,7 +2,6 @@ package page_test
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -12,9 +11,7 @@ import (
 
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
-	"github.com/hibiken/asynq"
 
-	"github.com/headgate/headgate/internal/testutil/redistest"
 	"github.com/headgate/headgate/scheduler"
 	"github.com/headgate/headgate/throttle"
 )
@@ -55,7 +52,7 @@ func TestScreenshots(t *testing.T) {
 // story has producers and operators work for so long, while a worker runs on a redis-server.
 func story(t *testing.T, length time.Duration) *fixture {
 	t.Helper()
-	w := newFixture(t, redistest.Real(t))
+	w := realFixture(t)
 	w.run(handle)
 	jobs := 0
 	add := func(n int, limit, key string) {
@@ -65,10 +62,6 @@ func story(t *testing.T, length time.Duration) *fixture {
 		}
 	}
 	ops := throttle.WithActor(t.Context(), "ops@terminal")
-	setHost := func(per time.Duration) {
-		w.must(w.limiter.Set(ops, throttle.Limit{Name: "host", Kind: throttle.Funnel, Rate: throttle.Rate{N: 1, Per: per}}))
-	}
-	setHost(4 * time.Second)
 	const steps = 30
 	second := time.NewTicker(time.Second)
 	defer second.Stop()
@@ -79,9 +72,7 @@ func story(t *testing.T, length time.Duration) *fixture {
 				add(max(20, int(length.Seconds())*4/5)/(i+1), "host", host)
 			}
 		case 8:
-			setHost(2 * time.Second)
-		case 20:
-			add(5, "everyone", "gone.example")
+			w.must(w.limiter.Set(ops, throttle.Limit{Name: "host", Kind: throttle.Funnel, Rate: throttle.Every(3 * time.Second)}))
 		case 24:
 			add(40, "slots", "")
 		case 28:
@@ -99,17 +90,15 @@ func story(t *testing.T, length time.Duration) *fixture {
 // handle is the handler of the jobs.
 func handle(ctx context.Context, limit, key string) error {
 	each := 50 * time.Millisecond
-	switch {
-	case limit == "slots":
+	if limit == "slots" {
 		each = 25 * time.Second
-	case limit == "everyone" && key == "gone.example":
-		return fmt.Errorf("the server answered 404: %w", asynq.SkipRetry)
-	case key == "api.example" && time.Now().Second() < 2:
+	}
+	if key == "api.example" && time.Now().Second() < 2 {
 		return scheduler.RateLimited(time.Now().Add(3 * time.Minute))
 	}
 	select {
 	case <-ctx.Done():
-		return errors.New("the worker stops")
+		return ctx.Err()
 	case <-time.After(each):
 		return nil
 	}

@@ -68,7 +68,6 @@ func by(c throttle.Change) string {
 	return " by " + short(c.By)
 }
 
-// changeText describes a change in a line.
 func changeText(c throttle.Change) string {
 	text, ofQueue := meterName(c.Limit+"|"+c.Key), ""
 	if c.Job.Queue != "" {
@@ -93,7 +92,6 @@ func changeText(c throttle.Change) string {
 	return text + " " + c.What
 }
 
-// limitRow is a limit in the table.
 type limitRow struct {
 	inspect.Limit
 	chart chart

@@ -67,13 +67,10 @@ const (
 // short returns an untrusted text on one line.
 func short(text string) string { return oneLine(display.Visible(text, shortText)) }
 
-// oneLine replaces each run of white space by one space.
 func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
 
-// keyName formats a key, which is untrusted.
 func keyName(key string) string { return short(display.Key(key)) }
 
-// meterName formats limit|key.
 func meterName(meter string) string { return short(display.Meter(meter)) }
 
 // perSecond formats a rate: with two decimals below 1, with one below 10, or else without decimals.

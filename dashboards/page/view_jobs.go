@@ -206,7 +206,6 @@ func loadJobs(ctx context.Context, p *Page, s *snapshot, at address) (any, error
 	return d, nil
 }
 
-// countJobs counts the jobs of a queue, or of all queues, in some states.
 func countJobs(s *snapshot, of, states string) (n int) {
 	for _, queue := range s.Queues {
 		switch {

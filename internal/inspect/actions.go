@@ -142,7 +142,6 @@ func (q *Queues) Apply(ctx context.Context, a *Action, f Filter, jobs []throttle
 	return done, errors.Join(err, q.note(ctx, change))
 }
 
-// forget makes the limiters of the jobs' shards forget the jobs.
 func (q *Queues) forget(ctx context.Context, jobs []throttle.JobID) (err error) {
 	parts := map[shard.Shard][]throttle.JobID{}
 	for _, job := range jobs {

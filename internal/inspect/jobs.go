@@ -293,7 +293,6 @@ func (q *Queues) ListPage(ctx context.Context, f Filter, from Cursor, size, maxR
 	return jobs, Cursor{}, nil
 }
 
-// page is a page of one set of one queue.
 type page struct {
 	Cursor
 	read int   // number of jobs on the page

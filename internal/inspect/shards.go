@@ -100,7 +100,6 @@ func (q *Queues) Definitions(ctx context.Context, byShard bool) ([]Definition, e
 	return q.joinDefinitions(scopes, read, byShard), err
 }
 
-// readDefinitions reads the limits of the scope.
 func (q *Queues) readDefinitions(ctx context.Context, withKeys bool) (own []Definition, err error) {
 	limits, err := q.Limiter.Limits(ctx)
 	for i := 0; i < len(limits) && err == nil; i++ {
@@ -131,7 +130,6 @@ func (q *Queues) joinDefinitions(scopes []*Queues, read [][]Definition, byShard 
 	return all
 }
 
-// shown returns the name under which a limit is shown.
 func (q *Queues) shown(limit string, byShard bool) string {
 	if byShard && q.part.Count > 0 {
 		return limit + " in " + q.part.Name()
@@ -222,7 +220,6 @@ func (q *Queues) Peek(ctx context.Context, limit, key string) (throttle.Decision
 	return sum, err
 }
 
-// partIn returns a shard's part of a limit.
 func (q *Queues) partIn(part shard.Shard, limit throttle.Limit) (throttle.Limit, error) {
 	own, err := q.Sharded.LimitsIn(part, []throttle.Limit{limit})
 	return append(own, limit)[0], err

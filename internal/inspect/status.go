@@ -133,7 +133,6 @@ func (q *Queues) Status(ctx context.Context, byShard bool) (*Status, error) {
 	return s, err
 }
 
-// scopeStatus is what is read of one scope.
 type scopeStatus struct {
 	definitions   []Definition // without Keys
 	waiting       int          // number of waiting and granted jobs

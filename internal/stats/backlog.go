@@ -319,7 +319,6 @@ func (p Pending) addTo(opts *forecast.Options) {
 	}
 }
 
-// pendingCounts returns the number of pending jobs in each queue.
 func pendingCounts(ctx context.Context, db asynqdb.DB) (map[string]int, error) {
 	names, err := db.Queues(ctx)
 	if err != nil || len(names) == 0 {

@@ -70,57 +70,35 @@ func TestCoalescer_HungCall(t *testing.T) {
 }
 
 // A caller that gives up returns at once. Its call goes on for others whose contexts last, with
-// the values of the first, and is undone at the end.
+// the values of the first, and is undone at the end. A call whose context ends before it is sent is
+// not sent.
 func TestCoalescer_Context(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		type key struct{}
-		var values []any
-		calls := &coalescer[int]{send: func(ctx context.Context, _ []*int) {
-			time.Sleep(time.Second)
-			values = append(values, ctx.Value(key{}), ctx.Err())
-		}, undo: func(ctx context.Context, _ []*int) { values = append(values, "undone", ctx.Err()) }}
-		ctx, cancel := context.WithTimeout(context.WithValue(t.Context(), key{}, "the first's"), time.Millisecond)
-		defer cancel()
-		began := time.Now()
-		if err := calls.do(ctx, new(int)); !errors.Is(err, context.DeadlineExceeded) || time.Since(began) != time.Millisecond {
-			t.Errorf("%v after %s", err, time.Since(began))
-		}
-		time.Sleep(time.Minute)
-		synctest.Wait()
-		if !slices.Equal(values, []any{"the first's", nil, "undone", nil}) {
-			t.Errorf("the call's context: %v", values)
-		}
-	})
-}
-
-// A call whose context ends before it is sent is not sent.
-func TestCoalescer_ContextEndsEarly(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var sent []int
-		calls := &coalescer[int]{send: func(_ context.Context, calls []*int) {
-			for _, n := range calls {
-				sent = append(sent, *n)
-			}
-			time.Sleep(time.Millisecond)
+		var happened []any
+		calls := &coalescer[int]{send: func(ctx context.Context, calls []*int) {
+			time.Sleep(maxHold)
+			happened = append(happened, *calls[0], len(calls), ctx.Value(key{}), ctx.Err())
+		}, undo: func(ctx context.Context, calls []*int) {
+			happened = append(happened, "undone", *calls[0], len(calls), ctx.Err())
 		}}
-		do := func(ctx context.Context, n int, want error) {
-			if err := calls.do(ctx, &n); !errors.Is(err, want) {
-				t.Errorf("call %d: %v, want %v", n, err, want)
+		do := func(ctx context.Context, n int, within time.Duration) {
+			ctx, cancel := context.WithTimeout(ctx, within)
+			defer cancel()
+			began := time.Now()
+			if err := calls.do(ctx, &n); (err != nil) != errors.Is(err, context.DeadlineExceeded) || time.Since(began) > within {
+				t.Errorf("call %d: %v after %s", n, err, time.Since(began))
 			}
 		}
-		over, cancel := context.WithCancel(t.Context())
-		cancel()
-		do(over, 0, context.Canceled)
-		go do(t.Context(), 1, nil)
+		do(t.Context(), 0, 0)
+		go do(context.WithValue(t.Context(), key{}, "the first's"), 1, time.Millisecond)
 		synctest.Wait()
-		short, cancel := context.WithTimeout(t.Context(), time.Microsecond)
-		defer cancel()
-		go do(short, 2, context.DeadlineExceeded)
-		go do(t.Context(), 3, nil)
+		go do(t.Context(), 2, time.Microsecond)
+		go do(t.Context(), 3, time.Minute)
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		if !slices.Equal(sent, []int{1, 3}) {
-			t.Errorf("sent: %v, want 1 and 3", sent)
+		if want := []any{1, 1, "the first's", nil, "undone", 1, 1, nil, 3, 1, nil, nil}; !slices.Equal(happened, want) {
+			t.Errorf("happened: %v, want %v", happened, want)
 		}
 	})
 }

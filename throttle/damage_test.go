@@ -20,21 +20,14 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// corruptions are things that people can do to a key of Redis.
-var corruptions = map[string]func(t *testing.T, rdb redis.UniversalClient, key string){
-	"garbage": func(t *testing.T, rdb redis.UniversalClient, key string) { put(t, rdb, key, "abc") },
-	"nothing": func(t *testing.T, rdb redis.UniversalClient, key string) { put(t, rdb, key, "") },
-	"lines":   func(t *testing.T, rdb redis.UniversalClient, key string) { put(t, rdb, key, "1\n2\n3 4 5 6\n") },
-	"zeros":   func(t *testing.T, rdb redis.UniversalClient, key string) { put(t, rdb, key, "0 0 0 0;0 0 0") },
-	"negative": func(t *testing.T, rdb redis.UniversalClient, key string) {
-		put(t, rdb, key, "-1 -5 -1 -1")
-	},
-	"fractions": func(t *testing.T, rdb redis.UniversalClient, key string) { put(t, rdb, key, "1.5 1.5 1e300 nan") },
-	"wrong type": func(t *testing.T, rdb redis.UniversalClient, key string) {
-		must(t, rdb.Del(background, key).Err())
-		must(t, rdb.XAdd(background, &redis.XAddArgs{Stream: key, Values: []string{"a", "b"}}).Err())
-	},
+// texts are what people can write into a meter's state. With wrongType the key is a
+// stream.
+var texts = map[string]string{
+	"garbage": "abc", "nothing": "", "lines": "1\n2\n3 4 5 6\n", "zeros": "0 0 0 0;0 0 0", "negative": "-1 -5 -1 -1",
+	"fractions": "1.5 1.5 1e300 nan", "wrong type": wrongType,
 }
+
+const wrongType = "a stream"
 
 // put writes a text in place of a meter's state: as a string, an entry of a list or a holder of a
 // set.
@@ -42,6 +35,8 @@ func put(t *testing.T, rdb redis.UniversalClient, key, text string) {
 	t.Helper()
 	must(t, rdb.Del(background, key).Err())
 	switch {
+	case text == wrongType:
+		must(t, rdb.XAdd(background, &redis.XAddArgs{Stream: key, Values: []string{"a", "b"}}).Err())
 	case strings.Contains(key, "sliding_log"):
 		must(t, rdb.RPush(background, key, text, text, text).Err())
 	case strings.Contains(key, "concurrency"):
@@ -58,7 +53,7 @@ func TestMeter_Corrupt(t *testing.T) {
 		t.Skip("slow")
 	}
 	onRedis(t, func(t *testing.T, s *stage) {
-		for name, corrupt := range corruptions {
+		for name, text := range texts {
 			for _, l := range limittest.Threes {
 				t.Run(name+"/"+l.Name, func(t *testing.T) {
 					s.restart(t)
@@ -71,7 +66,7 @@ func TestMeter_Corrupt(t *testing.T) {
 						}
 						_, err := s.AllowN(t.Context(), l.Name, "bad", cost)
 						must(t, err)
-						corrupt(t, s.rdb, state)
+						put(t, s.rdb, state, text)
 						use(t, l, s)
 					}
 				})

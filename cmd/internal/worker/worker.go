@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync"
@@ -69,6 +70,7 @@ type Worker struct {
 	hangup   chan os.Signal
 	keeps    sync.Once // limits the warning of keptRule to once
 	stopping atomic.Bool
+	refusals refusals
 	handlers
 }
 
@@ -290,10 +292,55 @@ func (w *Worker) logFailure(ctx context.Context, task *asynq.Task, err error) {
 	case retried >= maxRetry || errors.Is(err, asynq.SkipRetry):
 		message = "job archived"
 	}
-	w.log.Warn(message, "type", task.Type(), "id", id, "queue", queue, "failures", retried+1, "error", asynqdb.PlainError(err.Error()))
+	text := asynqdb.PlainError(err.Error())
+	if !errors.As(err, new(refusedError)) || w.refusals.isFirst(w.log, task.Type(), text) {
+		w.log.Warn(message, "type", task.Type(), "id", id, "queue", queue, "failures", retried+1, "error", text)
+	}
 	if lost := w.crawls.Failed(ctx, task, err); lost != nil {
 		w.log.Warn("could not tell the crawl that a page failed", "id", id, "error", lost)
 	}
+}
+
+// refusedError is the reason for which a job is archived before it takes permits.
+type refusedError struct{ error }
+
+func (e refusedError) Unwrap() error { return e.error }
+
+// refusals counts the jobs that are refused for the same cause within a minute. The log has a line
+// about the first of them, and one about the number of the others.
+type refusals struct {
+	mu     sync.Mutex
+	others map[string]int
+}
+
+// particular matches the words of an error that differ between jobs, such as a URL.
+var particular = regexp.MustCompile(`\S*[0-9/]\S*`)
+
+// isFirst reports whether the log needs a line about a refused job. Of more than 100 causes in a
+// minute, it needs one for each job.
+func (r *refusals) isFirst(log *slog.Logger, typename, text string) bool {
+	cause := typename + " " + particular.ReplaceAllString(text, "…")
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if _, known := r.others[cause]; known {
+		r.others[cause]++
+		return false
+	}
+	if r.others == nil {
+		r.others = map[string]int{}
+	}
+	if len(r.others) < 100 {
+		r.others[cause] = 0
+		time.AfterFunc(time.Minute, func() {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			if n := r.others[cause]; n > 0 {
+				log.Warn("more jobs archived for the same cause", "type", typename, "jobs", n, "within", time.Minute, "error", text)
+			}
+			delete(r.others, cause)
+		})
+	}
+	return true
 }
 
 // rule returns what a job needs before it runs. If the job's handler would reject the job, rule
@@ -301,7 +348,7 @@ func (w *Worker) logFailure(ctx context.Context, task *asynq.Task, err error) {
 func (w *Worker) rule(ctx context.Context, task *asynq.Task) (scheduler.Rule, error) {
 	if h := w.handlerOf(task.Type()); h != nil {
 		if err := h.Check(task); err != nil {
-			return scheduler.Rule{}, err
+			return scheduler.Rule{}, refusedError{err}
 		}
 	}
 	if len(w.config.Load().Tasks) == 0 {

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -28,6 +29,36 @@ func TestLogFailure(t *testing.T) {
 			t.Errorf("%v is logged as %s, want %q", err, said.String(), want)
 		}
 	}
+}
+
+// The log has the first of the jobs that are refused for a cause, and the number of the others.
+func TestLogFailure_Refused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var said bytes.Buffer
+		handlers, err := newHandlers(parse(t, ""))
+		if err != nil {
+			t.Fatal(err)
+		}
+		w := &Worker{log: slog.New(slog.NewTextHandler(&said, nil)), handlers: handlers}
+		w.config.Store(parse(t, "tasks: {\"http:request\": {}}"))
+		fail := func(typename, payload string) {
+			task := asynq.NewTask(typename, []byte(payload))
+			_, err := w.rule(t.Context(), task)
+			w.logFailure(t.Context(), task, err)
+		}
+		for i := range 30 {
+			fail("http:request", fmt.Sprintf(`{"url":"http://10.0.0.%d/"}`, i+1))
+			fail("exec:none", "{}")
+		}
+		fail("http:request", `{"url":1}`)
+		time.Sleep(2 * time.Minute)
+		synctest.Wait()
+		for line, want := range map[string]int{`"job archived"`: 3, "http://10.0.0.1/": 2, "http://10.0.0.2/": 0, `same cause" type=http:request jobs=29 `: 1, `same cause" type=exec:none jobs=29 `: 1} {
+			if n := strings.Count(said.String(), line); n != want {
+				t.Errorf("%d times %s, want %d", n, line, want)
+			}
+		}
+	})
 }
 
 // A job that a stopping worker interrupts goes back to its queue, and has not failed.

@@ -260,8 +260,7 @@ func (c *Core) Expired(now int64, name string, granted int, overdue []string, wa
 	c.reopen(now, l.queue)
 }
 
-// setOverdue is given the jobs whose reservation has expired. It splits the granted jobs of a lane
-// into jobs that may still arrive in time and overdue jobs, which are promoted again at growing
+// setOverdue is given the jobs whose reservation has expired. They are promoted again, at growing
 // pauses. It returns the earliest promotion time of the jobs that became overdue in this call, or
 // never.
 func (c *Core) setOverdue(now int64, l *lane, ids []string) (notifiedAt int64) {

@@ -153,7 +153,11 @@ func (c *Core) payMissed(n *need, now int64) bool {
 		return false
 	}
 	for _, o := range n.holds {
-		if o != n && (o.lane.at != o || o.lane.full) && o.PerRefill > 1 && o.until > now && o.paid < max(1, o.PerRefill/2) && nextBefore(o, n) {
+		if o == n || o.lane.at == o && !o.lane.full || o.PerRefill <= 1 || o.until <= now || o.paid >= max(1, o.PerRefill/2) {
+			continue
+		}
+		s, t := siblings(o, n)
+		if s == t && o.chargedAt < n.lane.lastTurn || s != t && s.item.compare(&t.item) < 0 {
 			c.payOnce(o)
 			n.missed = append(n.missed, o)
 			o.until = max(o.until, now+o.returnTime())
@@ -161,15 +165,6 @@ func (c *Core) payMissed(n *need, now int64) bool {
 		}
 	}
 	return false
-}
-
-// nextBefore reports whether a's next unpaid turn at a meter comes before b's turn.
-func nextBefore(a, b *need) bool {
-	s, t := siblings(a, b)
-	if s == t {
-		return a.chargedAt < b.lane.lastTurn
-	}
-	return s.item.compare(&t.item) < 0
 }
 
 // turnInterval returns the time in which the other meters of a lane give it one turn, in

@@ -21,11 +21,9 @@ type lane struct {
 	slotWait    item[*lane]
 	passedSince int64
 
-	granted int // number of granted jobs that have not arrived: Redis's last reply plus the grants since then
-	// reserved lists granted jobs with reserved permits, oldest first. Redis reports only the
-	// number of granted jobs that have not arrived. Any arriving job takes the oldest permits, so
-	// only the last `granted` entries count. The other entries stay until the next ExpireGrants
-	// call.
+	granted int // granted jobs that have not arrived: Redis's last reply plus the grants since then
+	// reserved lists granted jobs with reserved permits, oldest first. Any arriving job takes the
+	// oldest permits, so only the last `granted` entries count until the next ExpireGrants call.
 	reserved []grant
 	overdue  []grant // jobs with expired reservations; they are promoted again, at growing pauses
 	// expiry is the time of the next ExpireGrants call for this lane, checkedAt the time of the
@@ -94,7 +92,9 @@ func (c *Core) enter(l *lane) {
 			n.multiLimit++
 		}
 		c.touched[n.meter] = true
-		if at == nil || (n.waiting > 0) != (at.waiting > 0) && n.waiting > 0 || (n.waiting > 0) == (at.waiting > 0) && n.boundOf(1).at > at.boundOf(1).at {
+		if n.waiting > 0 && (at == nil || at.waiting == 0) {
+			at = n
+		} else if at == nil || (n.waiting > 0) == (at.waiting > 0) && n.boundOf(1).at > at.boundOf(1).at {
 			at = n
 		}
 	}
@@ -162,8 +162,7 @@ func (l *lane) dequeue() {
 	}
 }
 
-// isPassedOver reports whether a waiting lane currently gets no turns, because it is full or waits
-// for a worker.
+// isPassedOver reports whether a waiting lane gets no turns: it is full or waits for a worker.
 func (l *lane) isPassedOver() bool { return l.full || l.slotWait.in != nil }
 
 // resume lets a lane take turns again, unless it is still passed over for another reason.

@@ -198,18 +198,6 @@ func (m *meter) horizon(now int64) int64 {
 	return now
 }
 
-// limitAdvance records the maximum advance of a job. For the next trustTime, that maximum applies
-// to all lanes of the meter.
-func (m *meter) limitAdvance(now, advance int64) {
-	if advance >= maxAdvance {
-		return
-	}
-	if m.nearUntil > now {
-		advance = min(advance, m.nearAdvance)
-	}
-	m.nearUntil, m.nearAdvance = now+trustTime, advance
-}
-
 // leadTime returns how long before its permits are available a job is granted, in microseconds. It
 // is 0 if the worker must not take the permits early. A job that arrives early starts when they are
 // available. If several jobs are granted together, leadTime applies to the first, so it is only a

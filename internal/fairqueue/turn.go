@@ -121,7 +121,7 @@ func (c *Core) sleep(m *meter, at, now int64) {
 }
 
 // ready returns the time from which the meter can give the lane's permits, beyond those held for
-// other lanes. The zero bound means now.
+// other lanes; zero means now.
 func (c *Core) ready(n *need, now int64) bound { return n.boundOf(c.held(n, now) + n.Cost) }
 
 // blocker returns the other meter that a lane that has its turn at n must wait for, or an empty
@@ -262,8 +262,8 @@ func (c *Core) refused(now int64, t pendingTurn) {
 }
 
 // undo reverses a turn that was not granted. The lane gets its previous position back, and the
-// charges count for its next turn. If the lane is charged for that turn already, or no job waits in
-// it any more, the charges are refunded.
+// charges count for its next turn. They are refunded if the lane is charged for that turn already,
+// or if none of its jobs waits any more.
 func (c *Core) undo(t pendingTurn) {
 	l := t.from.lane
 	same := l.at != nil && l.needs[0] == t.needs[0] // else it has left its meters since
@@ -297,7 +297,12 @@ func (c *Core) updateNeeds(now int64, l *lane, r *Result) {
 	l.read = true
 	for i, n := range l.needs {
 		n.Need = r.Next[i]
-		n.limitAdvance(now, r.MaxAdvance)
+		if advance := r.MaxAdvance; advance < maxAdvance { // for the next trustTime, this applies to all lanes of the meter
+			if n.nearUntil > now {
+				advance = min(advance, n.nearAdvance)
+			}
+			n.nearUntil, n.nearAdvance = now+trustTime, advance
+		}
 		if l.held[i] == 0 && !n.Known && !n.Blocked {
 			if n.isConcurrency = true; n.Ready > now && n.fullSince == 0 {
 				n.fullSince = now

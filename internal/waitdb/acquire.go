@@ -112,21 +112,7 @@ func (db *DB) acquire(ctx context.Context, calls []*acquireCall) {
 	}
 }
 
-// args returns the arguments that the job shares with other jobs of its group, in the order of
-// lua/lanes/acquire.lua. useful is the job's own argument useful_us.
-func (a *acquireCall) args() (args []any, useful int64) {
-	maxWait, useful, grant := a.times()
-	queuedAt := unixMicro(a.QueuedAt)
-	if a.New && queuedAt == 0 {
-		queuedAt = -1
-	}
-	return appendNeeds([]any{
-		a.Queue, headStarts[a.Priority], maxWait, grant, a.MaxAdvance.Microseconds(), queuedAt, unixMicro(a.WaitingSince),
-		fairqueue.FairnessLine(a.Fair, a.Weight), len(a.needs),
-	}, a.needs), useful
-}
-
-// send sends jobs in one script. Consecutive jobs that differ only in their ID and deadline are a
+// send sends jobs in one script, lua/lanes/acquire.lua. Consecutive jobs that differ only in their ID and deadline are a
 // group, whose common arguments are sent once.
 func (db *DB) send(ctx context.Context, calls []*acquireCall) {
 	c := db.callers.Next()
@@ -136,7 +122,15 @@ func (db *DB) send(ctx context.Context, calls []*acquireCall) {
 	var group []any // arguments of the present group
 	count := 0      // index of the job_count of that group
 	for _, a := range calls {
-		own, useful := a.args()
+		maxWait, useful, grant := a.times()
+		queuedAt := unixMicro(a.QueuedAt)
+		if a.New && queuedAt == 0 {
+			queuedAt = -1
+		}
+		own := appendNeeds([]any{
+			a.Queue, headStarts[a.Priority], maxWait, grant, a.MaxAdvance.Microseconds(), queuedAt, unixMicro(a.WaitingSince),
+			fairqueue.FairnessLine(a.Fair, a.Weight), len(a.needs),
+		}, a.needs)
 		if !slices.Equal(own, group) {
 			group, count = own, len(args)
 			args = append(append(args, 0), own...)

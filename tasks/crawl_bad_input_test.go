@@ -28,6 +28,7 @@ func TestCrawl_BadPages(t *testing.T) {
 			w.Header().Set("Location", "file:///etc/passwd")
 			w.WriteHeader(302)
 		}, `"missing","reason":"the redirect has no valid Location: URL of scheme`},
+		{"redirect without a target", "/bad", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(302) }, `"missing","reason":"the redirect has no Location"`},
 		{"redirect with a password", "/bad", func(w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r, "http://u:p@a.test/", http.StatusFound)
 		}, `the redirect has no valid Location: URL with user or password`},

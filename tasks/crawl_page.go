@@ -66,10 +66,9 @@ func (j *crawlJob) fetch(ctx context.Context, file *robots.File) error {
 // redirected sitemap leads to a sitemap if an index listed it. If robots.txt listed it, the target
 // can be any page.
 func (j *crawlJob) target(resp *openResponse) (CrawlFetch, error) {
-	next, err := links.Canonical(resp.Request.URL.String(), resp.Header.Get("Location"))
+	next, err := resp.target()
 	switch {
 	case err != nil:
-		err = fmt.Errorf("the redirect has no valid Location: %w", err)
 	case j.page.Hops >= MaxRedirects:
 		err = fmt.Errorf("it leads to %s: that would be redirect %d, want at most %d", next, j.page.Hops+1, MaxRedirects)
 	}

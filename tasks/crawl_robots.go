@@ -16,7 +16,6 @@ import (
 	"github.com/headgate/headgate/internal/duration"
 	"github.com/headgate/headgate/internal/frontier"
 	"github.com/headgate/headgate/scheduler"
-	"github.com/headgate/headgate/tasks/internal/links"
 	"github.com/headgate/headgate/tasks/internal/robots"
 	"github.com/headgate/headgate/throttle"
 )
@@ -80,7 +79,7 @@ func (j *crawlJob) fetchRobots(ctx context.Context, of string, known frontier.Ro
 		resp.status.report(ctx)
 		return known, j.failRobots(ctx, of, known, resp.status)
 	case redirects(status):
-		next, err := links.Canonical(resp.Request.URL.String(), resp.Header.Get("Location"))
+		next, err := resp.target()
 		if err == nil && known.Hops < MaxRedirects {
 			fetched = frontier.Robots{Next: next, Hops: known.Hops + 1, FailingSince: known.FailingSince}
 		}

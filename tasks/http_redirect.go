@@ -49,6 +49,19 @@ func (h *HTTPHandler) next(resp *openResponse) (*HTTPRequest, error) {
 // redirects reports whether a status redirects the client. 300 and 304 do not.
 func redirects(status int) bool { return slices.Contains([]int{301, 302, 303, 307, 308}, status) }
 
+// target returns the canonical URL to which a redirect leads.
+func (resp *openResponse) target() (string, error) {
+	location := resp.Header.Get("Location")
+	if location == "" {
+		return "", errors.New("the redirect has no Location")
+	}
+	url, err := links.Canonical(resp.Request.URL.String(), location)
+	if err != nil {
+		return "", fmt.Errorf("the redirect has no valid Location: %w", err)
+	}
+	return url, nil
+}
+
 // locate returns the URL of a Location header for a payload: absolute, without a fragment, and with
 // references in place of the call's secrets. It escapes references that the server wrote, because
 // the server is untrusted.

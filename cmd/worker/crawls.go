@@ -79,7 +79,7 @@ func (c *crawlsCommand) Run(ctx context.Context, conn *connection, stdio cli.IO)
 			crawls = append(crawls, row{p, p.LeftOut.Sum()})
 		}
 	}
-	return cli.List(stdio.Out, c.JSON, crawls, `there are no crawls yet: "enqueue crawl URL" starts one`,
+	return cli.List(stdio.Out, c.JSON, crawls, `there are no crawls yet, or no worker has taken a job of one: "enqueue crawl URL" starts a crawl`,
 		"NAME", "BEGAN", "ENDED", "FOUND", "WAITING", "FETCHED", "REDIRECTED", "MISSING", "FAILED", "LEFT OUT")
 }
 

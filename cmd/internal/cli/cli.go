@@ -10,6 +10,7 @@ import (
 	"os/signal"
 	"os/user"
 	"reflect"
+	"regexp"
 	"runtime/debug"
 	"strings"
 	"syscall"
@@ -62,7 +63,7 @@ func Main(ctx context.Context, name, about string, grammar any, globals *Globals
 	if err != nil {
 		return report(stdio.Err, name, err)
 	}
-	command, err := parser.Parse(args)
+	command, err := parser.Parse(joinNegative(args))
 	if err != nil {
 		return report(stdio.Err, name, err)
 	}
@@ -72,6 +73,24 @@ func Main(ctx context.Context, name, about string, grammar any, globals *Globals
 		err = errors.New("interrupted")
 	}
 	return report(stdio.Err, name, err)
+}
+
+var negative = regexp.MustCompile(`^-[0-9]`)
+
+// joinNegative joins a flag and a negative number after it to one argument, such as --capacity=-1.
+// kong would take the number for a short flag, and its error would not say which values are valid.
+func joinNegative(args []string) (joined []string) {
+	for i, arg := range args {
+		if arg == "--" {
+			return append(joined, args[i:]...)
+		}
+		if last := len(joined) - 1; negative.MatchString(arg) && last >= 0 && strings.HasPrefix(joined[last], "--") && !strings.Contains(joined[last], "=") {
+			joined[last] += "=" + arg
+			continue
+		}
+		joined = append(joined, arg)
+	}
+	return joined
 }
 
 // report prints an error, and returns the exit code.

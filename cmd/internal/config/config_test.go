@@ -36,12 +36,16 @@ func TestErrors(t *testing.T) {
 				t.Fatal(err)
 			}
 			c, err := Parse("headgate.yaml", data)
-			if _, ok := errors.AsType[Errors](err); !ok || c != nil {
+			errs, ok := errors.AsType[Errors](err)
+			if !ok || c != nil {
 				t.Fatalf("got %v and an error of type %T, want only Errors", c, err)
 			}
-			golden := strings.TrimSuffix(file, ".yaml") + ".txt"
+			golden, got := strings.TrimSuffix(file, ".yaml")+".txt", ""
+			for _, err := range errs {
+				got += err.Error() + "\n"
+			}
 			if *update {
-				if err := os.WriteFile(golden, []byte(err.Error()+"\n"), 0o600); err != nil {
+				if err := os.WriteFile(golden, []byte(got), 0o600); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -49,10 +53,23 @@ func TestErrors(t *testing.T) {
 			if readErr != nil {
 				t.Fatal(readErr)
 			}
-			if diff := cmp.Diff(string(want), err.Error()+"\n"); diff != "" {
+			if diff := cmp.Diff(string(want), got); diff != "" {
 				t.Error(diff)
 			}
 		})
+	}
+}
+
+// TestManyErrors: a file that is not a config gives a short text.
+func TestManyErrors(t *testing.T) {
+	var file strings.Builder
+	for i := range 1000 {
+		fmt.Fprintf(&file, "field%d: 1\n", i)
+	}
+	_, err := Parse("headgate.yaml", []byte(file.String()))
+	lines := strings.Split(err.Error(), "\n")
+	if last := lines[len(lines)-1]; len(lines) != 21 || last != "headgate.yaml: 980 more errors" {
+		t.Errorf("%d lines, the last is %q", len(lines), last)
 	}
 }
 

@@ -461,11 +461,17 @@ func (e *Error) Error() string {
 // Errors are all errors in a config file, in its order.
 type Errors []*Error
 
-// Error returns one line for each error.
+// maxLines bounds the text of Errors, because a file that is not a config has an error on every line.
+const maxLines = 20
+
+// Error returns one line for each of the first maxLines errors, and the number of the others.
 func (e Errors) Error() string {
-	lines := make([]string, len(e))
-	for i, err := range e {
-		lines[i] = err.Error()
+	var lines []string
+	for _, err := range e[:min(len(e), maxLines)] {
+		lines = append(lines, err.Error())
+	}
+	if more := len(e) - maxLines; more > 0 {
+		lines = append(lines, fmt.Sprintf("%s: %d more errors", e[0].File, more))
 	}
 	return strings.Join(lines, "\n")
 }

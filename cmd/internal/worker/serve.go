@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"sync"
 	"syscall"
 	"time"
 
@@ -141,11 +142,49 @@ func Listen(ctx context.Context, text string) (net.Listener, error) {
 // Redis and the jobs need most of them.
 const maxConns = 100
 
-// HTTPServer returns a server with timeouts.
+// HTTPServer returns a server with timeouts. When its listener has maxConns connections, the server
+// closes the one that has waited longest for a request, so that clients without requests keep nobody out.
 func HTTPServer(h http.Handler) *http.Server {
 	return &http.Server{
-		Handler: h, ReadHeaderTimeout: requestTimeout, ReadTimeout: requestTimeout, WriteTimeout: answerTimeout,
+		Handler: h, ConnState: new(waitingConns).changed, ReadHeaderTimeout: requestTimeout, ReadTimeout: requestTimeout, WriteTimeout: answerTimeout,
 		IdleTimeout: idleTimeout, MaxHeaderBytes: 16 << 10,
+	}
+}
+
+// waitingConns knows which connections of a server wait for a request.
+type waitingConns struct {
+	mu    sync.Mutex
+	open  map[net.Conn]int // when the connection began to wait, as a value of turns; 0 during a request
+	turns int
+}
+
+func (w *waitingConns) changed(conn net.Conn, to http.ConnState) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch {
+	case to == http.StateNew && w.open == nil:
+		w.open = map[net.Conn]int{}
+		fallthrough
+	case to == http.StateNew, to == http.StateIdle:
+		w.turns++
+		w.open[conn] = w.turns
+	case to == http.StateActive:
+		w.open[conn] = 0
+	default:
+		delete(w.open, conn)
+	}
+	if len(w.open) < maxConns {
+		return
+	}
+	var longest net.Conn
+	for conn, since := range w.open {
+		if since > 0 && (longest == nil || since < w.open[longest]) {
+			longest = conn
+		}
+	}
+	if longest != nil {
+		delete(w.open, longest)
+		_ = longest.Close()
 	}
 }
 

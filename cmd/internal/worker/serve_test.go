@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
@@ -95,6 +96,32 @@ func TestHealth(t *testing.T) {
 		t.Fatal(err)
 	}
 	want("/readyz", 200, "ok")
+}
+
+// TestIdleClients: clients that send nothing do not keep others out.
+func TestIdleClients(t *testing.T) {
+	l, err := Listen(t.Context(), "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := HTTPServer(http.HandlerFunc(func(out http.ResponseWriter, _ *http.Request) { fmt.Fprintln(out, "ok") }))
+	server.ReadTimeout, server.ReadHeaderTimeout = 0, 0 // no client is closed for its time
+	served := make(chan error)
+	go func() { served <- server.Serve(l) }()
+	t.Cleanup(func() {
+		_ = server.Close()
+		<-served
+	})
+	clients := make([]net.Conn, 2*maxConns)
+	for i := range clients {
+		if clients[i], err = new(net.Dialer).DialContext(t.Context(), "tcp", l.Addr().String()); err != nil {
+			t.Fatal(err)
+		}
+		defer clients[i].Close()
+	}
+	if code, text := proctest.Get(t, "http://"+l.Addr().String()); code != 200 || text != "ok\n" {
+		t.Errorf("got %d %q", code, text)
+	}
 }
 
 // stuckWriter is the writer of an answer to a client that reads nothing until until is closed.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net"
@@ -31,6 +32,28 @@ func runWorker(t *testing.T, rdb *redistest.Server, config string) (url string) 
 }
 
 const limited = "limits: {api: {kind: sliding_log, rate: 20/s}}\n"
+
+// TestRun_JSON: a line that no logger of the worker writes is JSON, too.
+func TestRun_JSON(t *testing.T) {
+	rdb := redistest.Run(t)
+	log := new(proctest.Log)
+	proctest.Start(t, log, func(ctx context.Context) error {
+		execute(ctx, []string{"run", "--redis", rdb.URL(), "--log-format", "json"}, cli.IO{Out: io.Discard, Err: log})
+		return nil
+	})
+	proctest.Until(t, "jobs run", func() bool { return strings.Contains(log.String(), "running jobs") })
+	client := rdb.Client()
+	defer client.Close()
+	proctest.Until(t, "a key of a wrong type is removed", func() bool {
+		client.Set(t.Context(), "hg:{default}:lanes", "x", 0)
+		return strings.Contains(log.String(), "wrong type")
+	})
+	for line := range strings.Lines(log.String()) {
+		if !json.Valid([]byte(line)) {
+			t.Errorf("not JSON: %s", line)
+		}
+	}
+}
 
 // health checks the health of a worker at a URL.
 func health(t *testing.T, url string, flags ...string) clitest.Output {

@@ -176,11 +176,13 @@ func TestUsageErrors(t *testing.T) {
 	before := w.states()
 	for args, want := range map[string]string{
 		"jobs list --state nope":                  "2 --state nope: want active, granted, waiting, pending, retry, scheduled, archived, completed",
+		"jobs list --state failed":                "2 --state failed: want active, granted, waiting, pending, retry, scheduled, archived, completed; did you mean archived?",
 		"jobs delete pending retry nope":          "1 job nope not found: it may have finished without retention, or been deleted; no job was deleted",
 		"jobs list --limit slow --state archived": "2 --state archived: want waiting or granted: a limit and a key",
 		"jobs list --limit none":                  "1 no such limit: none",
 		"jobs list --queue none":                  "1 there is no queue none",
 		"jobs list --max 0":                       "2 --max 0: want 1 at least",
+		"jobs list --max -5":                      "2 --max -5: want 1 at least",
 		"jobs list --older=-1h":                   "2 --older -1h: want a time up to now, such as 24h",
 		"jobs list --older 1h --state scheduled":  "2 --older 1h: cannot be combined with the state scheduled",
 		"jobs delete":                             "2 no jobs are selected: want IDs, a filter such as --queue NAME, or --all",

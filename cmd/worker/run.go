@@ -42,6 +42,7 @@ func (c *runCommand) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) erro
 		return c.start(ctx, g, c.Logger(stdio.Err), stdio)
 	}
 	log := c.Logger(stdio.Err)
+	slog.SetDefault(log) // for lines that no logger of the worker writes
 	return c.Report(log, "the worker cannot continue", c.start(ctx, g, log, c.LogOutput("worker", stdio)))
 }
 

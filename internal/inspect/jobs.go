@@ -166,13 +166,20 @@ type Filter struct {
 	OlderThan time.Duration
 }
 
+// otherWords are words that people use for states.
+var otherWords = map[string]string{"failed": "archived", "dead": "archived", "done": "completed", "finished": "completed", "running": "active"}
+
 // Validate returns a *throttle.FieldError for the first invalid field, or an error if the limit
 // does not exist.
 func (f Filter) Validate(ctx context.Context, q *Queues) error {
 	for _, state := range f.States {
 		switch {
 		case !slices.Contains(States, state):
-			return &throttle.FieldError{Field: "state", Value: state, Want: "want " + strings.Join(States, ", ")}
+			want := "want " + strings.Join(States, ", ")
+			if meant, ok := otherWords[state]; ok {
+				want += "; did you mean " + meant + "?"
+			}
+			return &throttle.FieldError{Field: "state", Value: state, Want: want}
 		case f.Limit+f.Key != "" && state != Waiting && state != Granted:
 			return &throttle.FieldError{Field: "state", Value: state, Want: "want waiting or granted: a limit and a key select no other jobs"}
 		case f.OlderThan != 0 && state == "scheduled":

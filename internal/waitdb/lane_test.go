@@ -202,6 +202,21 @@ func TestLeader_LeaseLost(t *testing.T) {
 	expect(t, "one may settle", s.rdb.HExists(background, hg("meters"), "m|k\n").Val(), false)
 }
 
+// TestLeader_WithoutEnd: a lease or a binding that never ends was not written by a process, so it
+// keeps no process out.
+func TestLeader_WithoutEnd(t *testing.T) {
+	s := miniFixture(t)
+	for _, key := range []string{"leader", "asynq", "epoch"} {
+		must(t, s.rdb.Set(background, hg(key), "junk", 0).Err())
+	}
+	other, version, err := s.lanes.Claim(background, "data", "", time.Minute)
+	must(t, err)
+	expect(t, "the binding", [2]any{other, version}, [2]any{"", int64(0)})
+	_, _, held, err := newDispatcher(s, "one").pump()
+	must(t, err)
+	expect(t, "one leads", held, true)
+}
+
 // TestLeader_TakesOverManyLanes: they are read a page at a time.
 func TestLeader_TakesOverManyLanes(t *testing.T) {
 	if testing.Short() {

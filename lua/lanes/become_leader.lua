@@ -22,7 +22,11 @@
 local process, lease_ms, last_known, new_epoch, max_lanes, attempt = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
 
 local holder = call('GET', hg('leader'))
-if holder and holder ~= process then return { 0, call('PTTL', hg('leader')) * 1000, holder } end
+if holder and holder ~= process then
+  local left_ms = call('PTTL', hg('leader'))
+  if left_ms >= 0 then return { 0, left_ms * 1000, holder } end
+  holder = nil -- a lease without an end is none of ours
+end
 
 -- Parses a counter. Returns 0 if the counter is missing, and nil or false if it is malformed.
 local function number(text)

@@ -14,13 +14,14 @@
 -- @include summary
 local data, before, life_ms, version = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
 
-local owner = call('GET', hg('asynq'))
+-- Without an end, neither a binding nor a lease is one of ours.
+local owner = call('PTTL', hg('asynq')) >= 0 and call('GET', hg('asynq'))
 if owner and owner ~= data and owner ~= before then return { owner, 0 } end
 
 local epoch = call('GET', hg('epoch'))
 local stored_version = epoch and (tonumber(string.match(epoch, '^(%d+) ') or nil) or 1) or version
 if stored_version ~= version then
-  if stored_version > version or call('EXISTS', hg('leader')) == 1 then return { '', stored_version } end
+  if stored_version > version or call('PTTL', hg('leader')) >= 0 then return { '', stored_version } end
   local lanes, dropped = call('ZRANGE', hg('lanes'), 0, -1), {}
   local records = call('HVALS', hg('jobs')) -- records also name lanes that the key `lanes` lacks
   for i = 1, #records do lanes[#lanes + 1] = string.match(records[i], '^' .. string.rep('[^\n]*\n', 5) .. '(.+)$') end

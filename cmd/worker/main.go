@@ -29,7 +29,7 @@ type commands struct {
 	Demo      demoCommand      `cmd:"" help:"Watch jobs obey a limit: 100 calls to an API that allows 20 a second."`
 	Limits    limitsCommand    `cmd:"" help:"List, show and change limits."`
 	Job       jobCommand       `cmd:"" help:"Show everything about one job: its state, position, last error and result."`
-	Results   resultsCommand   `cmd:"" help:"List job results, write them to files, or follow them."`
+	Results   resultsCommand   `cmd:"" help:"List job results, or write them to files."`
 	Jobs      jobsCommand      `cmd:"" help:"List jobs; run, cancel, archive and delete them."`
 	Queues    queuesCommand    `cmd:"" help:"List, pause, resume and delete queues."`
 	Crawls    crawlsCommand    `cmd:"" help:"Show the progress of crawls."`

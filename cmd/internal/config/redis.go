@@ -52,7 +52,7 @@ const redisForms = "redis://HOST:PORT/DB, rediss://… (TLS), unix:///PATH?db=N,
 // URL, which can have a password.
 func ParseRedisURL(text string) (Redis, error) {
 	scheme, rest, ok := strings.Cut(strings.TrimSpace(text), "://")
-	if strings.HasPrefix(scheme, "${") {
+	if strings.Contains(text, "${") {
 		return Redis{}, errors.New("not a Redis URL: ${…} is not possible here: want the environment variable HEADGATE_REDIS instead of this field")
 	}
 	if !ok {

@@ -152,6 +152,7 @@ func TestBadRedisURL(t *testing.T) {
 		{"redis://:se@cr?et=secret@h:1", "want %XX for special characters"},
 		{"redis://:se@cr#secret@h:1", "want %XX for special characters"},
 		{"${env:REDIS}", "want the environment variable HEADGATE_REDIS"},
+		{"redis://:${env:PASSWORD}@h:1", "want the environment variable HEADGATE_REDIS"},
 		{"redis://user/secret@h", "want %XX for special characters"},
 		{"redis://:%secret@h", "want HOST:PORT, and %XX"},
 		{"redis://:secret@h/one", `invalid database number: "one"`},

@@ -2,6 +2,7 @@
 package jobspec
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/json"
 	"errors"
@@ -125,6 +126,9 @@ func (j Job) Task() *asynq.Task {
 
 // Parse reads and validates a job from a JSON object. The error names the field and its value.
 func Parse(line []byte) (j Job, err error) {
+	if bytes.HasPrefix(line, []byte("http")) {
+		return j, errors.New(`a URL alone is no job: want one JSON object a line, such as {"type":"http:request","payload":{"url":"https://example.com/"}}`)
+	}
 	if err = strictjson.Decode("job", line, &j); err == nil {
 		err = j.Validate()
 	}

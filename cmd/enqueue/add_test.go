@@ -53,6 +53,23 @@ func TestLostAnswer(t *testing.T) {
 	}
 }
 
+// If the embedded Redis cannot save, the number of jobs is not called 0: earlier ones are saved.
+func TestUnsaved(t *testing.T) {
+	_, rdb := redistest.Mini(t)
+	for _, asJSON := range []bool{false, true} {
+		var out bytes.Buffer
+		e := newEnqueuer(config.Default(), jobspec.Options{}, cli.IO{Out: &out, Err: io.Discard})
+		e.json = asJSON
+		e.use(rdb, func() error { return errors.New("disk full") })
+		if err := e.add(t.Context(), given(jobspec.Job{Type: "mine"}), false); err == nil || err.Error() != "disk full" {
+			t.Errorf("error %v, want that of the save", err)
+		}
+		if want := map[bool]string{false: "enqueued at most 1 job", true: `"unsaved": true`}[asJSON]; !strings.Contains(out.String(), want) {
+			t.Errorf("%s, want %s", &out, want)
+		}
+	}
+}
+
 // Lines go to Redis in batches, but no line waits for the next one.
 func TestAddEach_SlowInput(t *testing.T) {
 	server, err := miniredis.Run()
@@ -117,7 +134,7 @@ func TestEnqueue_Concurrent(t *testing.T) {
 	}
 }
 
-// Jobs that are lost with the folder do not count as added.
+// Jobs that are lost with the folder are unsaved.
 func TestEnqueuer_RemovedFolder(t *testing.T) {
 	t.Chdir(t.TempDir())
 	e, out := newTestEnqueuer()
@@ -128,7 +145,7 @@ func TestEnqueuer_RemovedFolder(t *testing.T) {
 		t.Fatal(err)
 	}
 	err := e.close(context.Canceled)
-	if err == nil || !strings.HasPrefix(err.Error(), "the folder ") || e.added != 0 {
+	if err == nil || !strings.HasPrefix(err.Error(), "the folder ") || !e.unsaved {
 		t.Errorf("close gives %v, after: %s", err, out)
 	}
 }

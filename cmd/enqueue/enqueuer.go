@@ -65,6 +65,7 @@ type enqueuer struct {
 	ids      []addedJob // the added jobs; filled only if report prints them
 	bad      int        // number of bad lines, or of bad jobs that flags gave
 	existing int        // number of jobs that exist already
+	unsaved  bool       // some of the added jobs are lost, because the embedded Redis could not save them
 	inputErr error      // why the input ended early; nil if it did not
 
 	foreign map[string]bool // types that are not built in
@@ -331,7 +332,7 @@ func (e *enqueuer) close(err error) error {
 	running := err != nil || e.added == 0 || e.warn()
 	redis := e.config.Redis
 	if lost := e.end(); lost != nil && redis.IsZero() {
-		e.added, e.ids = 0, nil
+		e.unsaved = true
 		return lost // the data was not saved: this matters more than err
 	}
 	if redis.IsZero() && !running {
@@ -354,12 +355,17 @@ func (e *enqueuer) report() error {
 			Enqueued int        `json:"enqueued"`
 			There    int        `json:"there_already"`
 			BadLines int        `json:"bad_lines"`
+			Unsaved  bool       `json:"unsaved,omitempty"`
 			ID       string     `json:"id,omitempty"`
 			IDs      []addedJob `json:"ids,omitempty"`
 			Crawl    string     `json:"crawl,omitempty"`
-		}{e.added, e.existing, e.bad, id, ids, e.crawl})
+		}{e.added, e.existing, e.bad, e.unsaved, id, ids, e.crawl})
 	}
-	out, text := e.stdio.Out, "enqueued "+display.Count(e.added, "job")
+	out, text := e.stdio.Out, "enqueued "
+	if e.unsaved {
+		text += "at most "
+	}
+	text += display.Count(e.added, "job")
 	var others []string
 	if e.existing > 0 {
 		others = append(others, fmt.Sprintf("%d exist already", e.existing))

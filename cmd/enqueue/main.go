@@ -34,7 +34,7 @@ type command struct {
 	Payload string `placeholder:"JSON" help:"Payload of the job."`
 	ID      string `placeholder:"ID" help:"ID of the job. It must be unique in the queue."`
 	jobspec.Options
-	JSON   bool `help:"Print one JSON object with enqueued, there_already and bad_lines, and, for a job of --type, with its id. --ids adds the line and the ID of each added job. With --plan the object has planned, first and last instead."`
+	JSON   bool `help:"Print one JSON object with enqueued, there_already and bad_lines, and, for a job of --type, with its id. unsaved is true if some of the jobs were lost, because the embedded Redis could not save. --ids adds the line and the ID of each added job. With --plan the object has planned, first and last instead."`
 	IDs    bool `name:"ids" help:"Print the ID of each added job, one per line, after its line number in the file and a tab."`
 	Strict bool `help:"Add no job if a line is bad."`
 	Plan   bool `help:"Add no job. Print when the first and the last of the jobs would run if all jobs of the queues ran before them, and which limit is the slowest."`

@@ -15,7 +15,7 @@ import (
 	"github.com/headgate/headgate/tasks/internal/links"
 )
 
-// The defaults of CrawlHandler. A site can generate links faster than a crawl can fetch them.
+// The defaults of CrawlHandler.MaxPage (in bytes), MaxPages and MaxHostPages.
 const (
 	DefaultMaxPage      = 10 << 20
 	DefaultMaxPages     = 100_000
@@ -26,10 +26,10 @@ const (
 // concurrent use, and its fields must not change after its first task. It must run on a
 // scheduler.Server, which can put jobs back, and the server's ErrorHandler must call Failed.
 //
-// A run of a job makes at most one request, so one permit for its URL's host is enough. If Redis
-// does not have the origin's robots.txt, the run requests this file, and the job is put back. Links
-// and redirects become further jobs, which run under the permits of their own hosts. The task's
-// result is a CrawlResult. The job ends as follows:
+// A run of a job makes at most one request, so one permit for the host of the page is enough. If
+// Redis does not have the origin's robots.txt, the run requests this file, and the job is put back.
+// Links and redirects become further jobs, which run under the permits of their own hosts. The
+// task's result is a CrawlResult. The job ends as follows:
 //
 //   - The page was fetched, redirects, does not exist (a 4xx), or is disallowed by robots.txt:
 //     done.
@@ -61,16 +61,17 @@ type CrawlHandler struct {
 	// links within these bytes are followed. The zero value means tasks.DefaultMaxPage.
 	MaxPage int64 `yaml:"max_page"`
 	// MaxPages is the maximum number of URLs of a crawl. URLs that robots.txt disallows do not
-	// count, and seeds are always fetched. The zero value means tasks.DefaultMaxPages.
+	// count, and URLs that users enqueue have no maximum. The zero value means
+	// tasks.DefaultMaxPages.
 	MaxPages int `yaml:"max_pages"`
 	// MaxHostPages is the maximum number of URLs of a crawl on one host. The zero value means
 	// tasks.DefaultMaxHostPages.
 	MaxHostPages int `yaml:"max_host_pages"`
-	// Include says which links are followed: those whose canonical URLs match one of the regular
-	// expressions. It does not apply to seeds and sitemaps. The zero value means all of the crawl's
-	// hosts.
+	// Include holds regular expressions: a link is followed only if its canonical URL matches one
+	// of them. Include does not apply to sitemaps and to URLs that users enqueue. The zero value
+	// means that all links to the crawl's hosts are followed.
 	Include []*regexp.Regexp `yaml:"include"`
-	// Exclude says which links are not followed. The zero value means none.
+	// Exclude holds regular expressions of links that are not followed. The zero value means none.
 	Exclude []*regexp.Regexp `yaml:"exclude"`
 }
 
@@ -94,13 +95,13 @@ type CrawlResult struct {
 	Saved     string `json:"saved,omitempty"`     // file with the body, below the handler's SaveDir
 }
 
-// crawlJob is one run of a job, in one goroutine.
+// crawlJob is one run of a job.
 type crawlJob struct {
 	*CrawlHandler
 	frontier *frontier.Frontier
 
 	page   CrawlFetch     // the payload with its URL in canonical form
-	crawl  frontier.Crawl // the job's own crawl; claim replaces it with the current crawl of that name
+	crawl  frontier.Crawl // the job's crawl; claim sets it to the current crawl of the same name
 	hosts  []string       // hosts that the crawl may visit
 	result CrawlResult
 }
@@ -202,8 +203,8 @@ func (j *crawlJob) get(ctx context.Context, url string) (*openResponse, error) {
 	return j.HTTP.exchange(ctx, HTTPRequest{URL: url, Headers: headers})
 }
 
-// enqueue enqueues another job of the crawl in this job's queue, with this job's MaxRetry, unless
-// the other job exists already.
+// enqueue enqueues a job for another page in this job's queue, with this job's MaxRetry. If the
+// page has a job already, enqueue does nothing.
 func (j *crawlJob) enqueue(ctx context.Context, page CrawlFetch) error {
 	task, err := NewCrawlFetch(page)
 	if err != nil {

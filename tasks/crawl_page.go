@@ -62,9 +62,8 @@ func (j *crawlJob) fetch(ctx context.Context, file *robots.File) error {
 	return j.finish(ctx, file, frontier.Missing, nil, 0)
 }
 
-// target returns the page that a redirect leads to, or why the job cannot follow the redirect. A
-// redirected sitemap leads to a sitemap if an index listed it. If robots.txt listed it, the target
-// can be any page.
+// target returns the page that a redirect leads to, or why the job cannot follow the redirect. If a
+// sitemap redirects, the target counts as a sitemap only if an index listed the redirecting URL.
 func (j *crawlJob) target(resp *openResponse) (CrawlFetch, error) {
 	next, err := resp.target()
 	switch {
@@ -87,8 +86,8 @@ func (j *crawlJob) sitemaps(file *robots.File) (to []CrawlFetch) {
 	return to
 }
 
-// childDepth returns the Depth of the page's links, which is one less than the page's Depth. The
-// entries of a sitemap have the same Depth as the sitemap.
+// childDepth returns the Depth of the page's links, one less than the page's Depth. The entries of
+// a sitemap have the Depth of the sitemap.
 func (j *crawlJob) childDepth() int {
 	if j.page.Sitemap {
 		return j.page.Depth
@@ -115,11 +114,11 @@ func (j *crawlJob) read(ctx context.Context, resp *openResponse) (to []CrawlFetc
 	isSitemap := j.page.Sitemap || (media == "text/xml" || media == "application/xml") && sitemapStart.Match(body[:min(len(body), 1024)])
 	html := body
 	if isSitemap || media != "text/html" && media != "application/xhtml+xml" {
-		html = nil // a page that is not HTML has directives only in its header
+		html = nil // only HTML has links and directives in its text
 	}
 	page := links.FromPage(j.page.URL, j.result.Type, resp.Header.Values("X-Robots-Tag"), robots.ProductToken(j.agent()), html)
 	if page.Truncated {
-		j.result.Reason = "a tag or a script of more than 2 MiB: links after it are left out"
+		j.result.Reason = "a tag or a script of more than 2 MiB: later links are left out"
 	}
 	for _, url := range page.Links {
 		to = append(to, CrawlFetch{URL: url, Depth: j.childDepth()})
@@ -134,13 +133,12 @@ func (j *crawlJob) read(ctx context.Context, resp *openResponse) (to []CrawlFetc
 	return to, unread, err
 }
 
-// sitemapStart matches the root element of a sitemap, which only a declaration, a style sheet and
-// comments can precede.
+// sitemapStart matches the beginning of a sitemap's root element.
 var sitemapStart = regexp.MustCompile("<(?:urlset|sitemapindex)")
 
-// entries returns the URLs of a sitemap, or an error if there are none. Too many entries count as
-// one unread link, because their number is unknown. Each sitemap index counts as one of a page's
-// Hops, so that indexes of indexes come to an end.
+// entries returns the URLs of a sitemap, or an error if there are none. All entries beyond the
+// maximum together add 1 to unread, because their number is unknown. Each sitemap index adds 1 to
+// Hops, so that a chain of indexes ends.
 func (j *crawlJob) entries(body []byte) (to []CrawlFetch, unread int, err error) {
 	found, err := links.ReadSitemap(j.page.URL, bytes.NewReader(body))
 	switch {
@@ -166,11 +164,10 @@ func (j *crawlJob) entries(body []byte) (to []CrawlFetch, unread int, err error)
 	return to, unread, nil
 }
 
-// foundBatch is the number of URLs that one script records. While a script runs, Redis does nothing
-// else.
+// foundBatch is the maximum number of URLs in one call of Found, because a call blocks Redis.
 const foundBatch = 500
 
-// finish enqueues the page's links, and then records the page's state. If a newer crawl of that
+// finish enqueues the page's links, and then records the page's state. If a newer crawl of the same
 // name has started, finish stops and returns nil.
 func (j *crawlJob) finish(ctx context.Context, file *robots.File, state frontier.State, to []CrawlFetch, unread int) error {
 	j.result.Outcome = state
@@ -189,7 +186,7 @@ func (j *crawlJob) finish(ctx context.Context, file *robots.File, state frontier
 				j.result.Omitted++
 				j.result.Reason = fmt.Sprintf("the crawl may have %d pages, and %d of a host", j.frontier.MaxURLs, j.frontier.MaxHostURLs)
 			case frontier.Waiting:
-				// The new job gets the resolved hosts: SameHost would mean the host of its own URL.
+				// In the new job, SameHost would mean the host of the new URL.
 				to.Crawl, to.Allow, to.Start, to.From = j.crawl.Name, j.hosts, j.crawl.Start, j.page.URL
 				if err := j.enqueue(ctx, to); err != nil {
 					return fmt.Errorf("%s leads to %s: %w", j.page.URL, to.URL, err)
@@ -201,8 +198,8 @@ func (j *crawlJob) finish(ctx context.Context, file *robots.File, state frontier
 	return j.frontier.Done(ctx, j.crawl, j.page.URL, state, unread)
 }
 
-// state returns the state of a URL that the page leads to: Waiting if the URL needs a job, or else
-// the reason for leaving it out.
+// state returns the state of a URL that the page leads to: Waiting if the URL needs a job, or the
+// reason for leaving the URL out.
 func (j *crawlJob) state(file *robots.File, to CrawlFetch) frontier.State {
 	matches := func(pattern *regexp.Regexp) bool { return pattern.MatchString(to.URL) }
 	included := len(j.Include) == 0 || slices.ContainsFunc(j.Include, matches)
@@ -213,7 +210,7 @@ func (j *crawlJob) state(file *robots.File, to CrawlFetch) frontier.State {
 		return frontier.Excluded
 	case to.Depth < 0:
 		return frontier.TooDeep
-	case origin(to.URL) == origin(j.page.URL) && !file.Allowed(to.URL): // other origins have other files
+	case origin(to.URL) == origin(j.page.URL) && !file.Allowed(to.URL): // file is for this origin only
 		return frontier.Disallowed
 	}
 	return frontier.Waiting

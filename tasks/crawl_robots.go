@@ -24,29 +24,29 @@ const (
 	robotsMinHold = 30 * time.Second // the pause after the first failed request for a robots.txt
 	robotsMaxHold = time.Hour        // the longest pause after a failed request for a robots.txt
 	robotsMaxWait = 12 * time.Hour   // the time after which jobs are archived if all requests for their robots.txt fail
-	maxPutBack    = time.Second      // the longest pause of a job that waits for another job's request
+	maxPutBack    = time.Second      // the longest pause of a job while another job requests the robots.txt
 )
 
 // robotsFile returns the robots.txt of the page's origin. If Redis does not have the file, the job
-// uses its permit to request the file. If that file allows the page, the error puts the job back, so
-// that the job gets another permit for the page. During the request, other jobs of the origin are
-// put back for at most a second, and lose their permits.
+// uses its permit to request the file. If the file disallows the page, robotsFile then returns the
+// file. In all other cases its error puts the job back, because the page needs another permit.
+// During the request, other jobs of the origin are put back for at most a second.
 func (j *crawlJob) robotsFile(ctx context.Context) (*robots.File, error) {
-	of := origin(j.page.URL)
-	known, err := j.frontier.Robots(ctx, of)
+	pageOrigin := origin(j.page.URL)
+	known, err := j.frontier.Robots(ctx, pageOrigin)
 	if err != nil || known.Known {
 		return robots.Parse(known.Text, j.agent()), err
 	}
-	wait, err := j.frontier.LockRobots(ctx, of)
+	wait, err := j.frontier.LockRobots(ctx, pageOrigin)
 	switch {
 	case err != nil:
 		return nil, err
 	case wait > 0 && known.FailingSince != 0:
-		return nil, await(known, wait, fmt.Errorf("%s/robots.txt failed a short time ago", of))
+		return nil, await(known, wait, fmt.Errorf("%s/robots.txt failed a short time ago", pageOrigin))
 	case wait > 0:
-		return nil, putBack(min(wait, maxPutBack), "another job requests robots.txt of "+of)
+		return nil, putBack(min(wait, maxPutBack), "another job requests robots.txt of "+pageOrigin)
 	}
-	if known, err = j.fetchRobots(ctx, of, known); err != nil {
+	if known, err = j.fetchRobots(ctx, pageOrigin, known); err != nil {
 		return nil, err
 	}
 	if known.Known {
@@ -58,77 +58,77 @@ func (j *crawlJob) robotsFile(ctx context.Context) (*robots.File, error) {
 			return nil, err
 		}
 	}
-	return nil, putBack(0, "the permit was for robots.txt of "+of)
+	return nil, putBack(0, "the permit was for robots.txt of "+pageOrigin)
 }
 
 // fetchRobots makes one request for an origin's robots.txt, and stores the result in Redis. After a
 // redirect, the next run of a job requests the URL of the redirect. A 4xx other than 429 means that
-// there is no file (RFC 9309, 2.3.1), as do an invalid redirect and one redirect too many. A 5xx, a
-// 429 and an incomplete response are failures.
-func (j *crawlJob) fetchRobots(ctx context.Context, of string, known frontier.Robots) (frontier.Robots, error) {
+// there is no file (RFC 9309, 2.3.1). An invalid redirect, and a redirect after MaxRedirects
+// redirects, mean the same. A 5xx, a 429 and an incomplete response are failures.
+func (j *crawlJob) fetchRobots(ctx context.Context, origin string, known frontier.Robots) (frontier.Robots, error) {
 	limited, cancel := withTimeout(ctx, DefaultTimeout)
 	defer cancel()
-	resp, err := j.get(limited, cmp.Or(known.Next, of+"/robots.txt"))
+	resp, err := j.get(limited, cmp.Or(known.Next, origin+"/robots.txt"))
 	if err != nil {
-		return known, j.failRobots(ctx, of, known, err)
+		return known, j.failRobots(ctx, origin, known, err)
 	}
 	defer resp.Body.Close()
 	fetched := frontier.Robots{Known: true}
 	switch status := resp.StatusCode; {
 	case status >= http.StatusInternalServerError || status == http.StatusTooManyRequests:
 		resp.status.report(ctx)
-		return known, j.failRobots(ctx, of, known, resp.status)
+		return known, j.failRobots(ctx, origin, known, resp.status)
 	case redirects(status):
 		next, err := resp.target()
 		if err == nil && known.Hops < MaxRedirects {
 			fetched = frontier.Robots{Next: next, Hops: known.Hops + 1, FailingSince: known.FailingSince}
 		}
 	case status/100 == 2:
-		// The parser recognizes a file that is too long by its size of MaxSize+1 (RFC 9309, 2.5).
+		// One byte more than MaxSize shows the parser that the file is too long.
 		if fetched.Text, err = io.ReadAll(io.LimitReader(resp, robots.MaxSize+1)); err != nil {
-			return known, j.failRobots(ctx, of, known, err)
+			return known, j.failRobots(ctx, origin, known, err)
 		}
 	}
-	return fetched, j.frontier.StoreRobots(ctx, of, fetched, 0)
+	return fetched, j.frontier.StoreRobots(ctx, origin, fetched, 0)
 }
 
-// failRobots handles a failed request for a robots.txt, and returns the job's error. After the first
-// failure, no job requests the file for 30 s. Each further failure about doubles this pause, up to
-// an hour. If the origin names a later time, the pause lasts until that time, for at most a day. If
-// the job was canceled, or the address is not allowed, failRobots returns why and stores nothing.
-func (j *crawlJob) failRobots(ctx context.Context, of string, known frontier.Robots, why error) error {
-	if errors.Is(ctx.Err(), context.Canceled) || errors.Is(why, asynq.SkipRetry) {
-		return why
+// failRobots handles a failed request for a robots.txt, and returns the job's error. After the
+// first failure, no job requests the file for 30 s. Each further failure about doubles this pause,
+// up to an hour. If the origin asks for a longer pause, the pause is as long, but at most a day. If
+// the job was canceled, or the address is not allowed, failRobots returns cause and stores nothing.
+func (j *crawlJob) failRobots(ctx context.Context, origin string, known frontier.Robots, cause error) error {
+	if errors.Is(ctx.Err(), context.Canceled) || errors.Is(cause, asynq.SkipRetry) {
+		return cause
 	}
 	now := time.Now()
 	failed := frontier.Robots{FailingSince: cmp.Or(known.FailingSince, now.UnixMilli())}
 	wait := min(robotsMinHold+now.Sub(time.UnixMilli(failed.FailingSince)), robotsMaxHold)
-	if status, ok := errors.AsType[*StatusError](why); ok {
+	if status, ok := errors.AsType[*StatusError](cause); ok {
 		wait = max(wait, min(status.RetryAfter, throttle.Day))
 	}
-	// A slow origin may have used up the job's time.
-	if err := j.frontier.StoreRobots(context.WithoutCancel(ctx), of, failed, wait); err != nil {
+	// The request may have used up the time of ctx.
+	if err := j.frontier.StoreRobots(context.WithoutCancel(ctx), origin, failed, wait); err != nil {
 		return err
 	}
-	return await(failed, wait, why)
+	return await(failed, wait, cause)
 }
 
 // await returns the error that puts a page's job back until a job may request robots.txt again.
-// RFC 9309 forbids to fetch the page before (2.3.1.4). If the requests have failed for
+// Without the file, no page may be fetched (RFC 9309, 2.3.1.4). If the requests have failed for
 // robotsMaxWait, the error archives the job.
-func await(failed frontier.Robots, wait time.Duration, why error) error {
+func await(failed frontier.Robots, wait time.Duration, cause error) error {
 	since := time.UnixMilli(failed.FailingSince)
-	why = fmt.Errorf("since %s robots.txt is not available, so the page is not fetched: %w", since.UTC().Format(time.RFC3339), why)
+	cause = fmt.Errorf("since %s robots.txt is not available, so the page is not fetched: %w", since.UTC().Format(time.RFC3339), cause)
 	if time.Since(since) >= robotsMaxWait {
-		return fmt.Errorf("%w: %w", why, asynq.SkipRetry)
+		return fmt.Errorf("%w: %w", cause, asynq.SkipRetry)
 	}
-	return putBack(wait, why.Error())
+	return putBack(wait, cause.Error())
 }
 
-// pace enforces the Crawl-delay of the page's host across all workers. If the last delay is not
-// over, the error puts the job back until it ends. Otherwise pace starts a delay and returns nil.
-// Until the delay ends, the job's limits with the host as their key are blocked, so that other jobs
-// wait.
+// pace enforces the Crawl-delay of the page's host across all workers. If a delay is running, the
+// error puts the job back until the delay ends. If none is running, pace starts a delay and returns
+// nil. In both cases pace blocks the host's key in the job's limits until the delay ends, so that
+// other jobs wait.
 func (j *crawlJob) pace(ctx context.Context, file *robots.File) error {
 	delay, host := file.CrawlDelay, canonical.HostOf(j.page.URL)
 	if delay == 0 {
@@ -150,6 +150,6 @@ func (j *crawlJob) pace(ctx context.Context, file *robots.File) error {
 }
 
 // putBack returns the error that puts the job back for wait. The run does not count as a failure.
-func putBack(wait time.Duration, why string) error {
-	return fmt.Errorf("%s: %w", why, scheduler.RetryAfter(wait))
+func putBack(wait time.Duration, cause string) error {
+	return fmt.Errorf("%s: %w", cause, scheduler.RetryAfter(wait))
 }

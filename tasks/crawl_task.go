@@ -24,8 +24,7 @@ const TypeCrawlFetch = "crawl:fetch"
 // MaxDepth is the maximum of CrawlFetch.Depth.
 const MaxDepth = 1000
 
-// maxStart is the maximum of CrawlFetch.Start: scripts in Redis cannot represent every larger
-// integer exactly.
+// maxStart is the maximum of CrawlFetch.Start. In Lua, larger integers are not exact.
 const maxStart = 1 << 53
 
 // The special values of CrawlFetch.Allow.
@@ -75,11 +74,11 @@ func NewCrawlFetch(c CrawlFetch, opts ...asynq.Option) (*asynq.Task, error) {
 
 // ID returns the task ID for Crawl, Start and URL. It is the same for all spellings of URL.
 func (c CrawlFetch) ID() string {
-	of := c.URL
+	url := c.URL
 	if canonical, err := links.Canonical("", c.URL); err == nil {
-		of = canonical
+		url = canonical
 	}
-	sum := sha256.Sum256([]byte(of))
+	sum := sha256.Sum256([]byte(url))
 	return fmt.Sprintf("crawl/%s/%d/%x", c.Crawl, c.Start, sum[:16])
 }
 
@@ -94,7 +93,7 @@ var (
 	hostPattern = regexp.MustCompile(`^(\*\.)?[a-z0-9_-]+(\.[a-z0-9_-]+)*$`)
 )
 
-// Validate returns an error about the first field that is wrong: see HTTPRequest.Validate.
+// Validate returns an error about the first field that is wrong, without passwords and keys.
 func (c CrawlFetch) Validate() error {
 	err := validateURL(c.URL)
 	if err == nil {

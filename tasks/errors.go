@@ -16,8 +16,7 @@ import (
 )
 
 // The classes of errors that config files can name. A config file can also name one exit code, as
-// in "exit:3". If a call expects statuses other than 2xx, Class can return "2xx", which has no
-// constant.
+// in "exit:3".
 const (
 	ClassExit    = "exit"    // a command that exited with a code other than 0
 	ClassKilled  = "killed"  // a command that a signal or its timeout ended
@@ -27,8 +26,8 @@ const (
 	Class5xx     = "5xx"
 )
 
-// Class returns the class of a built-in task's error, for retry policies. A command's exit code
-// follows ClassExit, as in "exit:3". Class returns "" for any other error, and for nil.
+// Class returns the class of a built-in task's error, for retry policies: a constant, "exit:" with
+// the exit code, or "2xx" for an unexpected 2xx. It returns "" for any other error, and for nil.
 func Class(err error) string {
 	if command, ok := errors.AsType[*CommandError](err); ok {
 		if command.Code < 0 {
@@ -48,7 +47,7 @@ func Class(err error) string {
 // CommandError is the error of a command that failed. The job is retried.
 type CommandError struct {
 	Command string // the name in ExecHandler.Commands
-	Code    int    // the exit code, or -1 if the command was killed
+	Code    int    // the exit code, or -1 if the command did not exit by itself
 	Reason  string // "exit code 3", "signal: killed", "no end within 1m", or another cause
 	Stderr  string // the end of the command's error output, up to 1,000 bytes
 }
@@ -84,8 +83,8 @@ func (e *NetworkError) Unwrap() error { return e.Err }
 // maxErrorText is the maximum length in bytes of an error, because asynq writes it to Redis.
 const maxErrorText = 2000
 
-// presentable returns err, or an error that wraps err and has a text that asynq can store. This
-// text is short, is UTF-8, and has no secrets in the queries of URLs. For nil it returns nil.
+// presentable returns err, or an error that wraps err and has a text that asynq can store: short,
+// in UTF-8, and without secrets in the queries of URLs. For nil it returns nil.
 func presentable(err error) error {
 	if err == nil {
 		return nil
@@ -100,8 +99,8 @@ func presentable(err error) error {
 	return &hiddenError{strings.ToValidUTF8(text, "\uFFFD"), err}
 }
 
-// hiddenError shows text instead of the text of err. text has no secrets, and leaves out errors such
-// as scheduler.RetryAfter, which only tell the server what to do with the job.
+// hiddenError shows text instead of the text of err. text has no secrets, and leaves
+// out errors that tell the server what to do with the job, such as scheduler.RetryAfter.
 type hiddenError struct {
 	text string
 	err  error
@@ -122,7 +121,7 @@ func notCalled(err error) error {
 	return &hiddenError{err.Error(), errors.Join(err, ErrNotCalled)}
 }
 
-// malformed is the error of a payload that the handler cannot read. asynq archives the job.
+// malformed returns the error that archives a job because of its payload.
 func malformed(err error) error {
 	return notCalled(fmt.Errorf("malformed payload: %w: %w", err, asynq.SkipRetry))
 }

@@ -26,7 +26,7 @@ import (
 // The task's payload is a JSON object or empty. Only Command.Args uses its fields.
 const PrefixExec = "exec:"
 
-// The defaults of Command, and the maximum of CommandError.Stderr in bytes.
+// The defaults of Command, and the maximum of CommandError.Stderr. Sizes are in bytes.
 const (
 	DefaultCommandTimeout = time.Minute
 	DefaultMaxOutput      = 64 << 10
@@ -138,12 +138,12 @@ func (h *ExecHandler) run(ctx context.Context, name string, c Command, args []st
 	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
 	cmd.Dir, cmd.Env = c.Dir, env
 	tooMuch := fmt.Errorf("more than %d bytes of output", maxOutput)
-	stdout := &commandOutput{size: int(maxOutput), full: func() { stop(tooMuch) }}
-	stderr := &commandOutput{size: maxStderr + hidden.longest()}
+	stdout := &commandOutput{maxSize: int(maxOutput), onFull: func() { stop(tooMuch) }}
+	stderr := &commandOutput{maxSize: maxStderr + hidden.longest()}
 	cmd.Stdout, cmd.Stderr = stdout, stderr
 	setGroup(cmd)
 	cmd.Cancel = func() error { return killGroup(cmd) }
-	cmd.WaitDelay = time.Second // processes outside of the group may keep the output open
+	cmd.WaitDelay = time.Second // a process outside of the group may keep the output open
 	if err := cmd.Start(); err != nil {
 		if cause := context.Cause(ctx); cause != nil { // the context ended before the start
 			return nil, notCalled(&CommandError{Command: name, Code: -1, Reason: cause.Error()})
@@ -156,7 +156,7 @@ func (h *ExecHandler) run(ctx context.Context, name string, c Command, args []st
 	wrong := &CommandError{Command: name, Code: -1}
 	wrong.Stderr = strings.TrimSpace(strings.ToValidUTF8(hidden.hideEnd(stderr.kept, maxStderr), "\uFFFD"))
 	exit, exited := errors.AsType[*exec.ExitError](err)
-	switch cause := context.Cause(ctx); { // the cause explains the signal that ended the command
+	switch cause := context.Cause(ctx); { // the cause says why run killed the command
 	case errors.Is(cause, tooMuch):
 		return nil, fmt.Errorf("command %s: %w: %w", name, tooMuch, asynq.SkipRetry)
 	case cause != nil:
@@ -172,14 +172,14 @@ func (h *ExecHandler) run(ctx context.Context, name string, c Command, args []st
 }
 
 // Wait waits until the running commands have ended. Call Wait after the server's Shutdown, which
-// ends the contexts of all jobs. The end of its context kills a command.
+// ends the jobs' contexts and so kills their commands.
 func (h *ExecHandler) Wait() {
 	h.running.Lock()
 	defer h.running.Unlock()
 }
 
-// environment returns a command's environment and the secrets in own. Besides own it has four of the
-// worker's variables: the others may hold secrets of other commands or of Redis.
+// environment returns a command's environment and the secrets in it. The environment has own and
+// four of the worker's variables. The worker's other variables may hold secrets of other commands.
 func environment(own []string) ([]string, secrets, error) {
 	var env []string
 	for _, name := range []string{"PATH", "HOME", "LANG", "TMPDIR"} {
@@ -223,23 +223,23 @@ func outputResult(out []byte) any {
 	return strings.TrimRight(string(out), "\r\n")
 }
 
-// commandOutput keeps up to size bytes of a command's output. If full is set, it keeps the first
-// bytes, and Write calls full when the output is longer. If full is nil, it keeps the last bytes.
+// commandOutput keeps up to maxSize bytes of a command's output. With onFull, it keeps the first
+// bytes, and Write calls onFull if the output is longer. Without onFull, it keeps the last bytes.
 // Write returns no error, because an error would close the pipe and leave the command running.
 type commandOutput struct {
-	kept []byte
-	size int
-	full func()
+	kept    []byte
+	maxSize int
+	onFull  func()
 }
 
 // Write implements io.Writer.
 func (o *commandOutput) Write(p []byte) (int, error) {
 	o.kept = append(o.kept, p...)
-	switch extra := len(o.kept) - o.size; {
+	switch extra := len(o.kept) - o.maxSize; {
 	case extra <= 0:
-	case o.full != nil:
-		o.kept = o.kept[:o.size]
-		o.full()
+	case o.onFull != nil:
+		o.kept = o.kept[:o.maxSize]
+		o.onFull()
 	default:
 		o.kept = append(o.kept[:0], o.kept[extra:]...)
 	}

@@ -24,8 +24,9 @@ import (
 //	mux.Use(new(tasks.Feedback).Middleware) // once, around the handlers
 //	return tasks.CheckResponse(ctx, resp)   // in each handler, with the response to its call
 //
-// The handlers of http:request and crawl:fetch need no CheckResponse. A time that a response names
-// counts if the job's rule has BlockOnRateLimit or no needs, or if the only key of its needs is the
+// The handlers of http:request and crawl:fetch need no CheckResponse. A response can name the time
+// from which the upstream accepts calls again. This time counts if the job's rule has
+// BlockOnRateLimit, if the rule has no needs, or if the only key of the rule's needs is the
 // response's host, such as "api.example.com". Feedback handles responses as follows:
 //
 //   - 429, or 403 and 503 with a time that counts: as with scheduler.RateLimited, the keys of the
@@ -34,12 +35,13 @@ import (
 //     429 in a row.
 //   - 403 and 503 with a time that does not count: the job is put back until that time, for at most
 //     a day, without spending an attempt. No key is blocked.
-//   - 503 without a time that counts: adaptive limits slow down. Without any time the job fails.
-//   - Any other response with an exhausted quota: the keys are blocked until the quota's reset if
-//     that time counts, and the job goes on. A Retry-After is ignored: with 202, it says when to
-//     check an operation.
+//   - 503 without a time that counts: adaptive limits slow down. If the 503 names no time, the job
+//     fails.
+//   - Any other response with an exhausted quota: if the time of the quota's reset counts, the keys
+//     are blocked until then. The job ends as usual. A Retry-After blocks no keys: with 202, it says
+//     when to check an operation.
 //   - An error that wraps ErrNotCalled: the job's permits are returned. If the job will be retried,
-//     it keeps the permits of limits that pace its attempts.
+//     it keeps the permits of funnels, token buckets and concurrency limits.
 //
 // Handlers of calls that are not HTTP return scheduler.RateLimited themselves. The fields must not
 // change after the first task.
@@ -86,15 +88,15 @@ func CheckResponse(ctx context.Context, resp *http.Response) error {
 	return status.unexpected(nil)
 }
 
-// report blocks the keys of the job's rule until the time that the response names, if it counts.
+// report blocks the keys of the job's rule until countedUntil, if this time is not zero.
 func (e *StatusError) report(ctx context.Context) {
 	if until := e.countedUntil(ctx); !until.IsZero() {
 		scheduler.ReportRateLimit(ctx, until)
 	}
 }
 
-// countedUntil returns the time that the response has named, or the zero Time if it does not count:
-// see Feedback. If some needs have a key, needs without a key are ignored.
+// countedUntil returns the time that the response names, or the zero Time if this time does not
+// count: see Feedback. If some needs have a key, the needs without a key are ignored.
 func (e *StatusError) countedUntil(ctx context.Context) time.Time {
 	rule, _ := scheduler.GetRule(ctx)
 	u, err := url.Parse(e.URL)
@@ -152,8 +154,7 @@ func (f *Feedback) returnPermits(ctx context.Context, failed error) {
 	}
 }
 
-// settle sets the permits that a job took of each limit to the job's real costs, as Costs returns
-// them.
+// settle replaces the permits that a job took of each limit by the real cost that Costs returns.
 func (f *Feedback) settle(ctx context.Context, task *asynq.Task) {
 	costs, err := f.Costs(ctx, task, func() ([]byte, error) {
 		if f.Results == nil {

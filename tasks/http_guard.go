@@ -31,10 +31,9 @@ func prefixes(texts ...string) (all []netip.Prefix) {
 	return all
 }
 
-// reserved lists networks that are not public by IANA's registries of special-purpose addresses. It
-// leaves out those that methods of netip.Addr recognize. Some clouds have their metadata service in
-// 100.64.0.0/10, and Azure at 168.63.129.16. Addresses of Teredo (in 2001::/23) and 6to4 (2002::/16)
-// contain an IPv4 address.
+// reserved lists the networks that are not public by IANA's registries, except those that methods
+// of netip.Addr recognize. 168.63.129.16 is a metadata service of Azure. Addresses of Teredo (in
+// 2001::/23) and 6to4 (2002::/16) contain an IPv4 address, which can be private.
 var reserved = prefixes(
 	"0.0.0.0/8", "100.64.0.0/10", "168.63.129.16/32", "192.0.0.0/24", "192.0.2.0/24", "192.88.99.0/24", "198.18.0.0/15",
 	"198.51.100.0/24", "203.0.113.0/24", "240.0.0.0/4", "2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20",

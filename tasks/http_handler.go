@@ -108,8 +108,8 @@ func (h *HTTPHandler) ProcessTask(ctx context.Context, task *asynq.Task) error {
 	return presentable(err)
 }
 
-// do makes the call. Without a response, the result is nil. With a response that is not as expected,
-// there is an error as well.
+// do makes the call. If no response arrives, the result is nil. If the status of the response is
+// not expected, do returns a result and an error.
 func (h *HTTPHandler) do(ctx context.Context, call HTTPRequest) (*HTTPResult, error) {
 	ctx, cancel := withTimeout(ctx, cmp.Or(call.Timeout, DefaultTimeout))
 	defer cancel()
@@ -130,7 +130,7 @@ func (h *HTTPHandler) do(ctx context.Context, call HTTPRequest) (*HTTPResult, er
 			again = h.PutBackAs(payload)
 		}
 		err = fmt.Errorf("%s answered %s and leads to %s: %w", resp.call.URL, statusText(resp.StatusCode), next.URL, again)
-	case unexpected != nil: // the result shows whether the body is complete
+	case unexpected != nil: // replaces an error of read: the result shows that the body is incomplete
 		err = unexpected
 	}
 	return result, err
@@ -152,9 +152,9 @@ func (h *HTTPHandler) exchange(ctx context.Context, call HTTPRequest) (*openResp
 		return nil, notCalled(fmt.Errorf("%w: %w", hidden.hideIn(err), asynq.SkipRetry))
 	}
 	start := time.Now()
-	connects, connected := false, false // if a Transport of the program calls neither, the request counts as sent
+	connecting, connected := false, false // a Transport that sets neither counts as connected
 	req = req.WithContext(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
-		GetConn: func(string) { connects = true },
+		GetConn: func(string) { connecting = true },
 		GotConn: func(httptrace.GotConnInfo) { connected = true },
 	}))
 	resp, err := h.transport().RoundTrip(req)
@@ -163,7 +163,7 @@ func (h *HTTPHandler) exchange(ctx context.Context, call HTTPRequest) (*openResp
 	}
 	if err != nil {
 		err = &NetworkError{URL: call.URL, Err: hidden.hideIn(cmp.Or(context.Cause(ctx), err))}
-		if connects && !connected {
+		if connecting && !connected {
 			err = notCalled(err)
 		}
 		return nil, err
@@ -199,16 +199,16 @@ func (r HTTPRequest) request(ctx context.Context) (*http.Request, error) {
 	return req, nil
 }
 
-// transport returns the transport of all calls. An http.Client would follow redirects, and show URLs
-// with their secrets in errors. The environment's proxy settings have no effect, because control
-// would check the proxy's address instead of the upstream's.
+// transport returns the transport of all calls. An http.Client would follow redirects, and show the
+// secrets of URLs in errors. The environment's proxy settings have no effect, because control would
+// check the proxy's address instead of the upstream's.
 func (h *HTTPHandler) transport() http.RoundTripper {
 	h.once.Do(func() {
 		if h.shared = h.Transport; h.shared != nil {
 			return
 		}
 		dialer := &net.Dialer{Timeout: 30 * time.Second, Control: h.control}
-		h.shared = &http.Transport{ // a worker calls few hosts from many goroutines
+		h.shared = &http.Transport{
 			DialContext:            dialer.DialContext,
 			Proxy:                  h.Proxy,
 			TLSClientConfig:        h.TLS.Clone(),
@@ -217,7 +217,7 @@ func (h *HTTPHandler) transport() http.RoundTripper {
 			ExpectContinueTimeout:  time.Second,
 			IdleConnTimeout:        90 * time.Second,
 			MaxIdleConns:           512,
-			MaxIdleConnsPerHost:    64,
+			MaxIdleConnsPerHost:    64, // a worker calls few hosts from many goroutines
 			MaxResponseHeaderBytes: 256 << 10,
 		}
 	})

@@ -29,13 +29,13 @@ func (h *HTTPHandler) next(resp *openResponse) (*HTTPRequest, error) {
 		return nil, fmt.Errorf("the redirect to %s is not followed: %w", strictjson.Shorten([]byte(resp.secrets.hide(location))), err)
 	}
 	call := resp.call.redirected(resp.StatusCode, to, h.SecretHeaders)
-	away := !sameOrigin(resp.call.URL, call.URL)
+	otherOrigin := !sameOrigin(resp.call.URL, call.URL)
 	switch {
 	case !resp.call.Redirects:
 		err = errors.New("redirects are off")
-	case away && reference.MatchString(call.URL):
+	case otherOrigin && reference.MatchString(call.URL):
 		err = errors.New("it is another origin, and the URL has a secret")
-	case away && call.Body != "" && !links.Within(call.URL, h.RedirectBodies):
+	case otherOrigin && call.Body != "" && !links.Within(call.URL, h.RedirectBodies):
 		err = fmt.Errorf("it is another origin, and the call has a body: want %q in http.redirect_bodies of the worker's config if that host may have the body", canonical.HostOf(call.URL))
 	case resp.call.Hops >= MaxRedirects:
 		err = fmt.Errorf("it would be redirect %d: want at most %d", resp.call.Hops+1, MaxRedirects)
@@ -63,8 +63,8 @@ func (resp *openResponse) target() (string, error) {
 }
 
 // locate returns the URL of a Location header for a payload: absolute, without a fragment, and with
-// references in place of the call's secrets. It escapes references that the server wrote, because
-// the server is untrusted.
+// references in place of the call's secrets. It escapes references that the server wrote, so that
+// the server cannot read secrets.
 func (resp *openResponse) locate(location string) (string, error) {
 	u, err := resp.Request.URL.Parse(location)
 	if err != nil {
@@ -83,18 +83,18 @@ func (resp *openResponse) locate(location string) (string, error) {
 // to another origin has no Host header, no headers with secret names such as Authorization, and no
 // headers that refer to a secret.
 func (r HTTPRequest) redirected(status int, next string, secretNames []string) HTTPRequest {
-	same := status == http.StatusTemporaryRedirect || status == http.StatusPermanentRedirect
-	away := !sameOrigin(r.URL, next)
-	if !same && r.Method != http.MethodHead {
+	keepBody := status == http.StatusTemporaryRedirect || status == http.StatusPermanentRedirect
+	otherOrigin := !sameOrigin(r.URL, next)
+	if !keepBody && r.Method != http.MethodHead {
 		r.Method = ""
 	}
 	r.Headers = maps.Clone(r.Headers)
 	maps.DeleteFunc(r.Headers, func(name, value string) bool {
 		canonical := http.CanonicalHeaderKey(name)
 		private := canonical == "Host" || redact.Named(name, secretNames...) || reference.MatchString(value)
-		return !same && strings.HasPrefix(canonical, "Content-") || away && private
+		return !keepBody && strings.HasPrefix(canonical, "Content-") || otherOrigin && private
 	})
-	if !same {
+	if !keepBody {
 		r.Body = ""
 	}
 	r.URL = next

@@ -30,8 +30,8 @@ const TypeHTTPRequest = "http:request"
 // DefaultTimeout is the default of HTTPRequest.Timeout.
 const DefaultTimeout = 30 * time.Second
 
-// DefaultResultBody and MaxResultBody are the default and the maximum of HTTPRequest.MaxBody for a
-// body that is kept in the result, and so in Redis.
+// DefaultResultBody and MaxResultBody are the default and the maximum of HTTPRequest.MaxBody if the
+// body is kept in the result, which is stored in Redis.
 const (
 	DefaultResultBody = 64 << 10
 	MaxResultBody     = 1 << 20
@@ -56,7 +56,7 @@ type HTTPRequest struct {
 	// Headers are the request's headers. A header Host replaces the host of URL in the request, but
 	// the call still goes to URL. The default User-Agent is "headgate".
 	Headers map[string]string `json:"headers,omitempty" want:"an object of texts such as {\"Accept\": \"text/html\"}"`
-	// Body is sent as UTF-8 text.
+	// Body is the request's body, in UTF-8.
 	Body string `json:"body,omitempty" want:"a text"`
 	// Timeout limits the time of the call, including reading the body. In JSON it is a text such
 	// as "10s". The zero value means DefaultTimeout.
@@ -81,8 +81,8 @@ type HTTPRequest struct {
 	MaxBody int64 `json:"max_body,omitempty" want:"a number of bytes such as 65536"`
 }
 
-// MaxRedirects is the number of redirects that a job follows in all its runs. It is the minimum
-// that RFC 9309 requires crawlers to follow.
+// MaxRedirects is the maximum number of redirects that a job follows in all its runs together. RFC
+// 9309 requires crawlers to follow at least five.
 const MaxRedirects = 5
 
 // NewHTTPRequest returns a task that makes the call. asynq deletes the result of a successful task
@@ -109,7 +109,7 @@ func (r *HTTPRequest) UnmarshalJSON(payload []byte) error {
 	return strictjson.Decode("payload", payload, r)
 }
 
-// fromBody lists headers that Go's HTTP client sets itself. It ignores other values of them.
+// fromBody lists headers that a job cannot set: Go's HTTP client derives them from the body.
 var fromBody = []string{"Content-Length", "Trailer", "Transfer-Encoding"}
 
 // Validate returns an error about the first field that is wrong, without passwords and keys.
@@ -146,8 +146,8 @@ func (r HTTPRequest) Validate() error {
 	return nil
 }
 
-// validSave reports whether a path names a file or a folder below SaveDir, on every system. "./" is
-// SaveDir.
+// validSave reports whether a path names a file or a folder below SaveDir, on every system. "./"
+// means SaveDir itself.
 func validSave(name string) bool {
 	clean := path.Clean(name)
 	return utf8.ValidString(name) && fs.ValidPath(clean) && filepath.IsLocal(filepath.FromSlash(clean)) &&

@@ -81,8 +81,8 @@ func (resp *openResponse) Read(p []byte) (int, error) {
 
 // readBody reads the body into the result, up to the call's MaxBody.
 func (resp *openResponse) readBody(result *HTTPResult) error {
-	size := cmp.Or(min(resp.call.MaxBody, MaxResultBody), DefaultResultBody) // with Save, MaxBody may be larger
-	// A secret that begins within the limit is read to its end, so that it can be recognized.
+	size := cmp.Or(min(resp.call.MaxBody, MaxResultBody), DefaultResultBody) // in a call with Save, MaxBody may be larger than MaxResultBody
+	// A secret that begins within the limit is read to its end, so that hideStart can replace it.
 	body, err := io.ReadAll(io.LimitReader(resp, size+1+int64(resp.secrets.longest())))
 	result.Truncated = err != nil || int64(len(body)) > size
 	result.setBody(resp.secrets.hideStart(body, int(size)))
@@ -92,9 +92,9 @@ func (resp *openResponse) readBody(result *HTTPResult) error {
 	return err
 }
 
-// drain reads the rest of the body, so that the connection can be reused. n bytes were read before.
-// It returns the length of the whole body. If the rest is longer than maxDrain, it returns the
-// Content-Length, or -1 without one.
+// drain reads the rest of the body after n bytes, so that the connection can be reused. It returns
+// the length of the whole body. If the rest is longer than maxDrain, it returns the Content-Length,
+// or -1 without one.
 func (resp *openResponse) drain(n int64) int64 {
 	more, err := io.CopyN(io.Discard, resp.Body, maxDrain)
 	if errors.Is(err, io.EOF) {
@@ -184,9 +184,9 @@ func saveFile(dir, name string, body io.Reader) (saved, hash string, length int6
 	return saved, hash, n, nil
 }
 
-// keepResult writes a result to its task as JSON, and returns failed, which is the job's own error or
-// nil. If Redis fails, keepResult tries again for a minute, or until ctx ends, because a successful
-// job without its result would make its call again. Then the error wraps failed and that of Redis.
+// keepResult writes a job's result as JSON and returns failed, which is the job's error or nil. If
+// Redis fails, keepResult tries again for a minute or until ctx ends, because a successful job
+// without a result would make its call again. After that the error wraps failed and Redis's error.
 func keepResult(ctx context.Context, task *asynq.Task, result any, failed error) error {
 	writer := task.ResultWriter()
 	if writer == nil { // no server runs the task

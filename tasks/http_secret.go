@@ -45,7 +45,7 @@ type secrets []secret
 // secret is a value and its reference. A secret in a URL has a second entry with the escaped value.
 type secret struct{ value, reference string }
 
-// add adds a secret. The longest is the first, because a shorter one can be its beginning.
+// add adds a secret. Longer secrets come first, because a shorter one can be their beginning.
 func (s *secrets) add(value, reference string) {
 	*s = append(*s, secret{value, reference})
 	slices.SortStableFunc(*s, func(a, b secret) int { return len(b.value) - len(a.value) })
@@ -104,7 +104,7 @@ func (s secrets) hide(text string) string {
 }
 
 // hideStart returns up to n bytes of the beginning of a text, with references in place of secrets.
-// text has at least n + longest bytes, unless the whole text is shorter. It may end within a secret.
+// The text may be cut after n + longest bytes: hideStart drops the part of a secret at its end.
 func (s secrets) hideStart(text []byte, n int) []byte {
 	hidden := []byte(s.hide(string(text)))
 	if len(text) > n {
@@ -113,7 +113,7 @@ func (s secrets) hideStart(text []byte, n int) []byte {
 	return hidden
 }
 
-// hideEnd is hideStart for the end of a text, which may begin within a secret.
+// hideEnd does the same for the end of a text whose beginning may be cut.
 func (s secrets) hideEnd(text []byte, n int) string {
 	hidden := s.hide(string(text))
 	if len(text) > n {
@@ -144,8 +144,8 @@ func validHeaderValue(value string) bool {
 	return utf8.ValidString(value) && httpguts.ValidHeaderFieldValue(value)
 }
 
-// resolveSecrets returns the call with secrets in place of its references, and the list of these
-// secrets. The error names every secret that is missing or not allowed.
+// resolveSecrets returns the call with secrets in place of the references, and these secrets. Its
+// error names every secret that is missing or not allowed.
 func (h *HTTPHandler) resolveSecrets(call HTTPRequest) (HTTPRequest, secrets, error) {
 	var found secrets
 	var failed error
@@ -159,7 +159,7 @@ func (h *HTTPHandler) resolveSecrets(call HTTPRequest) (HTTPRequest, secrets, er
 			}
 			value, err := lookup(name)
 			failed = errors.Join(failed, err)
-			found.add(value, ref) // the upstream may repeat either
+			found.add(value, ref) // a response can contain the value with and without the escapes
 			found.add(escape(value), ref)
 			return escape(value)
 		})

@@ -52,19 +52,19 @@ func Validate(typename string, payload []byte) (err error) {
 }
 
 // parse reads a payload strictly and calls Validate on it.
-func parse[P interface{ Validate() error }](payload []byte) (of P, err error) {
-	if err = strictjson.Decode("payload", payload, &of); err == nil {
-		err = of.Validate()
+func parse[P interface{ Validate() error }](payload []byte) (decoded P, err error) {
+	if err = strictjson.Decode("payload", payload, &decoded); err == nil {
+		err = decoded.Validate()
 	}
-	return of, err
+	return decoded, err
 }
 
 // newTask validates a payload and returns its task.
-func newTask(typename string, of interface{ Validate() error }, opts []asynq.Option) (*asynq.Task, error) {
-	err := of.Validate()
+func newTask(typename string, payload interface{ Validate() error }, opts []asynq.Option) (*asynq.Task, error) {
+	err := payload.Validate()
 	var text []byte
 	if err == nil {
-		text, err = marshal(of)
+		text, err = marshal(payload)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", typename, err)

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// longestWait is the longest wait that ReadUpstream returns, instead of any longer one.
+// longestWait is the longest wait that ReadUpstream returns. It shortens longer waits to this.
 const longestWait = 365 * 24 * time.Hour
 
 // ReadUpstream reads the rate limits in the header of a response that arrived at now: Retry-After,
@@ -48,19 +48,18 @@ func ReadUpstream(status int, h http.Header, now time.Time) (until time.Time, re
 type quota struct {
 	remaining  int64 // number of requests, tokens or bytes that are left; -1 if unknown
 	reset      time.Time
-	resetAfter time.Time // replaces reset, which may depend on the upstream's clock; zero if unknown
+	resetAfter time.Time // used instead of reset if not zero: reset may depend on the upstream's clock
 }
 
 // upstreamReader collects the parts of quotas, which can be in several fields.
 type upstreamReader struct {
 	now    time.Time
-	date   time.Time         // the upstream's time of the response
+	date   time.Time         // the response's Date, or now
 	quotas map[string]*quota // by the upstream's name in lower case, which can be empty
 }
 
 // readStructured reads the field of draft-ietf-httpapi-ratelimit-headers: a list of named items
-// such as `"burst";r=50;t=30`, or "limit=100, remaining=50, reset=5", which the draft had up to its
-// seventh version.
+// such as `"burst";r=50;t=30`, or "limit=100, remaining=50, reset=5" in older drafts.
 func (r *upstreamReader) readStructured(field string) {
 	for item := range strings.SplitSeq(field, ",") {
 		name, parameters, _ := strings.Cut(strings.TrimSpace(item), ";")
@@ -132,7 +131,7 @@ func (r *upstreamReader) retryAfter(h http.Header) (longest time.Duration) {
 
 func roundUp(d, unit time.Duration) time.Duration { return (d + unit - 1).Truncate(unit) }
 
-// listed matches a part of a list that is separated by commas. A date has a comma itself.
+// listed matches one part of a list with commas. A date is one part, although it has a comma.
 var listed = regexp.MustCompile(`(?i)\s*(?:(?:mon|tue|wed|thu|fri|sat|sun)[a-z]*,)?[^,]+`)
 
 // wait returns how long it is until the latest time in the values, in whole milliseconds. If all

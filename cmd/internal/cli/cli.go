@@ -93,6 +93,9 @@ func joinNegative(args []string) (joined []string) {
 	return joined
 }
 
+// asynqWords matches what asynq writes before an error of Redis.
+var asynqWords = regexp.MustCompile(`^(asynq: )?((UNKNOWN|INTERNAL_ERROR): )+(redis (eval|command) error: )?([A-Z]+ failed: )?`)
+
 // report prints an error, and returns the exit code.
 func report(stderr io.Writer, name string, err error) int {
 	if err == nil {
@@ -102,7 +105,7 @@ func report(stderr io.Writer, name string, err error) int {
 		return int(code)
 	}
 	for line := range strings.SplitSeq(err.Error(), "\n") {
-		fmt.Fprintf(stderr, "%s: %s\n", name, Line(line))
+		fmt.Fprintf(stderr, "%s: %s\n", name, Line(asynqWords.ReplaceAllString(line, "")))
 	}
 	if text := hint(name, err); text != "" {
 		fmt.Fprintf(stderr, "%s: %s\n", name, text)

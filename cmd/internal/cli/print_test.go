@@ -185,3 +185,19 @@ func TestLines_LogsTraceErrors(t *testing.T) {
 		t.Error(text)
 	}
 }
+
+// An error of Redis is shown without the words of asynq's packages.
+func TestReport_AsynqWords(t *testing.T) {
+	for said, want := range map[string]string{
+		"asynq: UNKNOWN: UNKNOWN: the Redis user a may not run EVALSHA":       "the Redis user a may not run EVALSHA",
+		"UNKNOWN: redis command error: SADD failed: the Redis user a may not": "the Redis user a may not",
+		"UNKNOWN: redis eval error: the Redis user a may not run EVALSHA":     "the Redis user a may not run EVALSHA",
+		"INTERNAL_ERROR: redis eval error: the Redis user a may not run EVAL": "the Redis user a may not run EVAL",
+		"limit UNKNOWN: no such limit":                                        "limit UNKNOWN: no such limit",
+	} {
+		var out strings.Builder
+		if report(&out, "worker", errors.New(said)); out.String() != "worker: "+want+"\n" {
+			t.Errorf("%q is printed as %q, want %q", said, &out, want)
+		}
+	}
+}

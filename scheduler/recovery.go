@@ -85,16 +85,19 @@ func (r *recovery) restore(ctx context.Context) {
 	}
 	for queue, ids := range jobs {
 		if slices.Contains(r.queues, queue) {
-			restored, _ := r.db.Restore(ctx, queue, ids...)
-			r.note(queue, restored)
+			restored, lost, _ := r.db.Restore(ctx, queue, ids...)
+			r.note(queue, restored, lost)
 		}
 	}
 }
 
-// note logs that Redis had lost entries of a queue's jobs. With 0 jobs it does nothing.
-func (r *recovery) note(queue string, jobs int) {
-	if jobs > 0 {
-		r.log.Warn("Redis has lost entries of a queue's jobs, and has them again", "queue", queue, "jobs", jobs)
+// note logs what Redis had lost of a queue: entries that it has again, and jobs.
+func (r *recovery) note(queue string, restored int, lost []string) {
+	if restored > 0 {
+		r.log.Warn("Redis has lost entries of a queue's jobs, and has them again", "queue", queue, "entries", restored)
+	}
+	for _, id := range lost {
+		r.log.Warn("Redis has lost an active job: it cannot run", "queue", queue, "id", id)
 	}
 }
 
@@ -117,11 +120,11 @@ func (r *recovery) look(ctx context.Context) (soon bool) {
 	before, now := r.seen, time.Now()
 	r.seen = map[job]sighting{}
 	for _, queue := range r.queues {
-		repaired, err := r.db.Reconcile(ctx, queue)
+		restored, lost, err := r.db.Reconcile(ctx, queue)
 		if err != nil {
 			continue
 		}
-		r.note(queue, repaired)
+		r.note(queue, restored, lost)
 		leases, err := r.db.Leases(ctx, queue, now.Add(lateLease))
 		if err != nil {
 			continue
@@ -157,9 +160,8 @@ func (r *recovery) recover(ctx context.Context, j job, s sighting) {
 		return
 	}
 	if msgs[0] == "" {
-		if dropped, _ := r.db.Restore(ctx, j.Queue, j.ID); dropped > 0 {
-			r.log.Warn("Redis has lost an active job: it cannot run", "queue", j.Queue, "id", j.ID)
-		}
+		_, lost, _ := r.db.Restore(ctx, j.Queue, j.ID)
+		r.note(j.Queue, 0, lost)
 		return
 	}
 	if _, err := asynqdb.ParseMessage([]byte(msgs[0])); err != nil {

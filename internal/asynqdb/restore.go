@@ -16,12 +16,12 @@ import (
 const completedKept = 24 * time.Hour
 
 // Reconcile calls Restore for all active jobs of a queue if the number of IDs in its active list
-// differs from the number of its leases. It returns the number of corrected entries.
-func (db DB) Reconcile(ctx context.Context, queue string) (repaired int, err error) {
+// differs from the number of its leases. It returns what Restore returns.
+func (db DB) Reconcile(ctx context.Context, queue string) (restored int, lost []string, err error) {
 	pipe := db.Redis.Pipeline()
 	active, leases := pipe.LRange(ctx, Key(queue, Active), 0, -1), pipe.ZRange(ctx, Key(queue, Lease), 0, -1)
 	if _, err := pipe.Exec(ctx); err != nil || len(active.Val()) == len(leases.Val()) {
-		return 0, err
+		return 0, nil, err
 	}
 	return db.Restore(ctx, queue, slices.Concat(active.Val(), leases.Val())...)
 }
@@ -32,8 +32,8 @@ var restoreScript = script.New("asynq/restore")
 // queue. Redis loses them by eviction or in a failover, and asynq never repairs such jobs. Restore
 // adds each job to the list or set of the state in its hash. If a job has no message, it cannot run,
 // and Restore deletes it after its lease. Restore returns the number of corrected entries, which
-// can be several of one job.
-func (db DB) Restore(ctx context.Context, queue string, ids ...string) (restored int, err error) {
+// can be several of one job, and the IDs of the active jobs that it deleted.
+func (db DB) Restore(ctx context.Context, queue string, ids ...string) (restored int, lost []string, err error) {
 	args := []any{Hash(queue, ""), time.Now().Unix(), int64(LeaseTime / time.Second), int64(completedKept / time.Second)}
 	for _, id := range ids {
 		args = append(args, id)
@@ -43,9 +43,16 @@ func (db DB) Restore(ctx context.Context, queue string, ids ...string) (restored
 		keys = append(keys, Key(queue, name))
 	}
 	if err := db.Redis.SAdd(ctx, queues, queue).Err(); err != nil {
-		return 0, err
+		return 0, nil, err
 	}
-	return restoreScript.Run(ctx, db.Redis, keys, args...).Int()
+	reply, err := restoreScript.Run(ctx, db.Redis, keys, args...).Slice()
+	if err != nil {
+		return 0, nil, err
+	}
+	for _, id := range reply[1].([]any) {
+		lost = append(lost, id.(string))
+	}
+	return int(reply[0].(int64)), lost, nil
 }
 
 // A Walk iterates over the jobs of all queues by their hashes, one page at a time.

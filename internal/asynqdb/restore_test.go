@@ -29,10 +29,11 @@ func TestReconcile(t *testing.T) {
 		rdb.ZRem(ctx, lease, "no lease")
 		rdb.LRem(ctx, active, 0, "not listed")
 		rdb.ZAdd(ctx, lease, redis.Z{Score: 8, Member: "gone"})
-		for _, want := range []int{3, 0} {
-			if repaired, err := db.Reconcile(ctx, "default"); repaired != want || err != nil {
-				t.Errorf("%d repaired, %v; want %d", repaired, err, want)
-			}
+		if restored, lost, err := db.Reconcile(ctx, "default"); restored != 2 || !slices.Equal(lost, []string{"gone"}) || err != nil {
+			t.Errorf("%d entries restored, jobs %q lost, %v; want 2 and gone", restored, lost, err)
+		}
+		if restored, lost, err := db.Reconcile(ctx, "default"); restored != 0 || lost != nil || err != nil {
+			t.Errorf("%d entries restored again, jobs %q lost, %v", restored, lost, err)
 		}
 		got := rdb.LRange(ctx, active, 0, -1).Val()
 		slices.Sort(got)
@@ -89,7 +90,7 @@ func TestRestoreKeepsOrder(t *testing.T) {
 		rdb.Del(ctx, asynqdb.Key("default", asynqdb.Pending), "asynq:queues")
 		add(t, rdb, "4")
 		for _, want := range []int{3, 0} {
-			if restored, err := db.Restore(ctx, "default", "2", "3", "1", "4", "2", "5"); restored != want || err != nil {
+			if restored, _, err := db.Restore(ctx, "default", "2", "3", "1", "4", "2", "5"); restored != want || err != nil {
 				t.Errorf("%d restored, %v; want %d", restored, err, want)
 			}
 		}
@@ -142,9 +143,9 @@ func TestNothingIsLost(t *testing.T) {
 				_ = tasks.RunTask("default", id) // some cannot
 			}
 			before := redistest.ContentsOf(t, rdb, "asynq:*")
-			restored, err := db.Restore(ctx, "default", ids...)
-			repaired, _ := db.Reconcile(ctx, "default")
-			if diff := cmp.Diff(before, redistest.ContentsOf(t, rdb, "asynq:*")); len(ids) > 0 && diff != "" || restored+repaired != 0 || err != nil {
+			restored, lost, err := db.Restore(ctx, "default", ids...)
+			repaired, _, _ := db.Reconcile(ctx, "default")
+			if diff := cmp.Diff(before, redistest.ContentsOf(t, rdb, "asynq:*")); len(ids) > 0 && diff != "" || restored+repaired+len(lost) != 0 || err != nil {
 				t.Fatalf("%d restored and %d repaired, %v; before (-), after (+)\n%s", restored, repaired, err, diff)
 			}
 		}

@@ -16,14 +16,15 @@
 -- ARGV[3] seconds that a new lease lasts
 -- ARGV[4] seconds from now for which a restored completed job is kept
 -- ARGV[5…] IDs of the jobs to look at
--- Returns the number of corrected entries. One job can have several of them
+-- Returns the number of corrected entries, of which one job can have several, and the IDs of the
+-- active jobs that left because they have no message
 local pending, active, lease, retry, scheduled = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local archived, completed, marker = KEYS[6], KEYS[7], KEYS[8]
 local prefix, now, lasts, kept = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 
 -- Missing jobs are searched for only in a list of at most this many pending jobs.
 local LONGEST = 20000
-local restored, sets = 0, {}
+local restored, lost, sets = 0, {}, {}
 
 -- Returns the IDs of a list as a set. Each list is read once.
 local function set_of(list)
@@ -52,7 +53,7 @@ end
 local function leave_active(id)
   local left = redis.call('ZREM', lease, id)
   if set_of(active)[id] then left = redis.call('LREM', active, 0, id) end
-  restored = restored + math.min(left, 1)
+  return math.min(left, 1)
 end
 
 -- asynq pops from the right end of the list. The oldest jobs are near this end, next to at most 64
@@ -85,15 +86,15 @@ for i = 5, #ARGV do
   local id, hash = ARGV[i], prefix .. ARGV[i]
   local msg, state, since, denied = unpack(redis.pcall('HMGET', hash, 'msg', 'state', 'pending_since', 'denied'))
   if msg and states[state] then
-    if state ~= 'active' then leave_active(id) end
+    if state ~= 'active' then restored = restored + leave_active(id) end
     states[state](id, since, denied)
   elseif msg == false and tonumber(redis.call('ZSCORE', lease, id) or 0) < now then
     redis.call('DEL', hash)
-    leave_active(id)
+    if leave_active(id) == 1 then lost[#lost + 1] = id end
     for _, set in ipairs({ retry, scheduled, archived, completed }) do redis.call('ZREM', set, id) end
   end
 end
 table.sort(lost_pending, function(a, b) return a[2] > b[2] end) -- the oldest job goes to the right end, where asynq pops
 for _, job in ipairs(lost_pending) do redis.call('RPUSH', pending, job[1]) end
 if lost_pending[1] then redis.call('ZADD', marker, 0, '0') end
-return restored + #lost_pending
+return { restored + #lost_pending, lost }

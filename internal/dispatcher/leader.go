@@ -57,7 +57,7 @@ func (d *dispatcher) renewLease(ctx context.Context) error {
 // leader may have died before it promoted them. If takeOver fails, the next heartbeat starts again.
 func (d *dispatcher) takeOver(ctx context.Context, l waitdb.Leadership) error {
 	d.core, d.lastLane, d.lastChange, d.expectedChange = fairqueue.New(), 0, l.Changes, l.Changes
-	_, err := d.readWeights(ctx)
+	_, err := d.readWeights(ctx, nil)
 	if err == nil {
 		err = d.readMissed(ctx, l, true)
 	}
@@ -96,7 +96,7 @@ func (d *dispatcher) readMissed(ctx context.Context, l waitdb.Leadership, all bo
 // readWeights reads the weights of queues: after a takeover, after a notification, and as a check
 // of the reconciler, because notifications may get lost. The result more is always false, because
 // reading the weights is one step.
-func (d *dispatcher) readWeights(ctx context.Context) (more bool, err error) {
+func (d *dispatcher) readWeights(ctx context.Context, _ *check) (more bool, err error) {
 	weights, err := d.Waits.Weights(ctx)
 	if d.limiterHealth.Note(ctx, err) != nil {
 		return false, err

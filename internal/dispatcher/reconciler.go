@@ -28,24 +28,28 @@ const (
 	// rests restFor times as long as it worked, and at most extendInterval.
 	workFor = 20 * time.Millisecond
 	restFor = 3
+	// reservedPage is about the number of meters that one step of checkReserved corrects, each in a
+	// call of its own.
+	reservedPage = 20
 )
 
 // A check compares some waiting jobs with asynq or with what Redis counts, and repairs what is
-// wrong.
+// wrong. Each step does a page of it, and reports whether there is more. After an error the check
+// begins again.
 type check struct {
-	step     step
+	step     func(ctx context.Context, c *check) (more bool, err error)
+	queue    string         // empty if the check is for all queues
 	interval *time.Duration // from the end of the check until it begins again
-	more     bool
-	last     time.Time // end of the last step
+	cursor   uint64         // of the next page
+	before   time.Time      // for extendPutBacks: the put-backs that end before this time are extended
+	more     bool           // whether the check has begun, and not ended
+	last     time.Time      // end of the last step
 }
-
-// A step does a part of a check, and reports whether there is more. After an error it is repeated.
-type step func(ctx context.Context) (more bool, err error)
 
 // due returns the time of the next step. A check with more steps is due at once, but after the
 // others that are due, so that a large queue does not delay them.
 func (c *check) due() time.Time {
-	if c.more {
+	if c.more || c.last.IsZero() {
 		return c.last
 	}
 	return c.last.Add(*c.interval)
@@ -66,6 +70,9 @@ type reconciler struct {
 	jobInterval, extendInterval time.Duration
 	restUntil                   time.Time
 	found                       found
+	// demand is Redis's count of the permits that jobs want at each meter when the check of the jobs
+	// began, and wanted is that check's own count so far.
+	demand, wanted map[string]int64
 }
 
 // found counts what was wrong, for one log line of each kind.
@@ -101,12 +108,14 @@ func (d *dispatcher) nextCheck() *check {
 		r.addQueues(d.Queues...)
 		r.checks = []*check{
 			{step: d.readWeights, interval: interval},
-			{step: d.checkJobs(), interval: &r.jobInterval},
-			{step: d.checkLanes(), interval: interval},
-			{step: d.checkReserved(), interval: interval},
+			{step: d.checkJobs, interval: &r.jobInterval},
+			{step: d.checkLanes, interval: interval},
+			{step: d.checkReserved, interval: interval},
 		}
 		for _, queue := range r.queues {
-			r.checks = append(r.checks, &check{step: d.checkOrphans(queue), interval: interval}, &check{step: d.extendPutBacks(queue), interval: &r.extendInterval})
+			r.checks = append(r.checks,
+				&check{step: d.checkOrphans, queue: queue, interval: interval},
+				&check{step: d.extendPutBacks, queue: queue, interval: &r.extendInterval})
 		}
 	}
 	return slices.MinFunc(r.checks, func(a, b *check) int { return a.due().Compare(b.due()) })
@@ -123,11 +132,13 @@ func (d *dispatcher) reconcile(ctx context.Context) error {
 		if c.due().After(time.Now()) {
 			break
 		}
-		more, err := c.step(ctx)
+		more, err := c.step(ctx, c)
 		if err != nil {
+			c.cursor, c.more, c.last = 0, false, time.Time{}
 			return err
 		}
 		if c.more, c.last = more, time.Now(); !more {
+			c.cursor = 0
 			d.logFound()
 		}
 	}
@@ -153,44 +164,36 @@ func (d *dispatcher) logFound() {
 // checkJobs forgets waiting jobs that asynq will not run any more, or whose ID belongs to another
 // job by now. Then it corrects the demand at meters. Jobs join and leave their lanes meanwhile, so
 // any number is right that is between Redis's counts before and after the check.
-func (d *dispatcher) checkJobs() step {
-	var cursor uint64
-	var before, wanted map[string]int64
-	return func(ctx context.Context) (more bool, err error) {
-		defer func() {
-			if err != nil || !more {
-				before = nil // begin again
-			}
-		}()
-		if before == nil {
-			cursor, wanted, d.reconciler.missed = 0, map[string]int64{}, false
-			if before, err = d.Waits.DemandByMeter(ctx); d.limiterHealth.Note(ctx, err) != nil {
-				return false, err
-			}
-		}
-		jobs, next, repaired, err := d.Waits.RepairRecords(ctx, cursor, PageSize, wanted)
-		if d.limiterHealth.Note(ctx, err) != nil {
+func (d *dispatcher) checkJobs(ctx context.Context, c *check) (more bool, err error) {
+	r := &d.reconciler
+	if !c.more {
+		r.wanted, r.missed = map[string]int64{}, false
+		if r.demand, err = d.Waits.DemandByMeter(ctx); d.limiterHealth.Note(ctx, err) != nil {
 			return false, err
 		}
-		cursor = next
-		d.reconciler.found.repaired += repaired
-		if err := d.forgetEnded(ctx, jobs); err != nil || next != 0 {
-			return true, err
-		}
-		after, err := d.Waits.DemandByMeter(ctx)
-		if d.limiterHealth.Note(ctx, err) != nil {
-			return false, err
-		}
-		for meter := range after {
-			wanted[meter] += 0
-		}
-		for meter, permits := range wanted {
-			if was, is := before[meter], after[meter]; permits >= min(was, is) && permits <= max(was, is) {
-				delete(wanted, meter)
-			}
-		}
-		return false, d.limiterHealth.Note(ctx, d.Waits.SetDemand(ctx, wanted))
 	}
+	jobs, next, repaired, err := d.Waits.RepairRecords(ctx, c.cursor, PageSize, r.wanted)
+	if d.limiterHealth.Note(ctx, err) != nil {
+		return false, err
+	}
+	c.cursor = next
+	r.found.repaired += repaired
+	if err := d.forgetEnded(ctx, jobs); err != nil || next != 0 {
+		return true, err
+	}
+	after, err := d.Waits.DemandByMeter(ctx)
+	if d.limiterHealth.Note(ctx, err) != nil {
+		return false, err
+	}
+	for meter := range after {
+		r.wanted[meter] += 0
+	}
+	for meter, permits := range r.wanted {
+		if was, is := r.demand[meter], after[meter]; permits >= min(was, is) && permits <= max(was, is) {
+			delete(r.wanted, meter)
+		}
+	}
+	return false, d.limiterHealth.Note(ctx, d.Waits.SetDemand(ctx, r.wanted))
 }
 
 // forgetEnded forgets those jobs that asynq will not run any more. A job that asynq will run is in
@@ -217,129 +220,110 @@ func (d *dispatcher) forgetEnded(ctx context.Context, jobs []throttle.JobID) err
 
 // checkLanes tells the core of lanes in Redis that it does not know, for example after a failover.
 // It removes lanes with invalid names from Redis.
-func (d *dispatcher) checkLanes() step {
-	offset := 0
-	return func(ctx context.Context) (more bool, err error) {
-		lanes, err := d.Waits.LaneNames(ctx, offset, PageSize)
+func (d *dispatcher) checkLanes(ctx context.Context, c *check) (more bool, err error) {
+	lanes, err := d.Waits.LaneNames(ctx, int(c.cursor), PageSize)
+	if d.limiterHealth.Note(ctx, err) != nil {
+		return false, err
+	}
+	c.cursor += uint64(len(lanes))
+	var unknown []string
+	for _, lane := range lanes {
+		switch {
+		case d.core.HasLane(lane):
+		case fairqueue.IsLane(lane):
+			unknown = append(unknown, lane)
+		default:
+			d.reconciler.found.repaired++
+			if err := d.limiterHealth.Note(ctx, d.Waits.DropLane(ctx, lane)); err != nil {
+				return false, err
+			}
+		}
+	}
+	return len(lanes) == PageSize, d.expireLanes(ctx, unknown, true)
+}
+
+// checkReserved corrects the number of permits that are reserved for granted jobs.
+func (d *dispatcher) checkReserved(ctx context.Context, c *check) (more bool, err error) {
+	meters, next, err := d.Waits.Reserved(ctx, c.cursor, reservedPage)
+	if d.limiterHealth.Note(ctx, err) != nil {
+		return false, err
+	}
+	for _, meter := range meters {
+		repaired, err := d.Waits.RepairReserved(ctx, d.process, meter, d.core.GrantedLanes(meter))
 		if d.limiterHealth.Note(ctx, err) != nil {
 			return false, err
 		}
-		if offset += len(lanes); len(lanes) < PageSize {
-			offset = 0
-		}
-		var unknown []string
-		for _, lane := range lanes {
-			switch {
-			case d.core.HasLane(lane):
-			case fairqueue.IsLane(lane):
-				unknown = append(unknown, lane)
-			default:
-				d.reconciler.found.repaired++
-				if err := d.limiterHealth.Note(ctx, d.Waits.DropLane(ctx, lane)); err != nil {
-					return false, err
-				}
-			}
-		}
-		return len(lanes) == PageSize, d.expireLanes(ctx, unknown, true)
+		d.reconciler.found.repaired += repaired
 	}
-}
-
-// checkReserved corrects the number of permits that are reserved for granted jobs, one meter a
-// step.
-func (d *dispatcher) checkReserved() step {
-	var meters []string
-	var cursor uint64
-	return func(ctx context.Context) (more bool, err error) {
-		if len(meters) == 0 {
-			if meters, cursor, err = d.Waits.Reserved(ctx, cursor, PageSize); d.limiterHealth.Note(ctx, err) != nil {
-				return false, err
-			}
-		}
-		if len(meters) > 0 {
-			repaired, err := d.Waits.RepairReserved(ctx, d.process, meters[0], d.core.GrantedLanes(meters[0]))
-			if d.limiterHealth.Note(ctx, err) != nil {
-				return false, err
-			}
-			meters = meters[1:]
-			d.reconciler.found.repaired += repaired
-		}
-		return len(meters) > 0 || cursor != 0, nil
-	}
+	c.cursor = next
+	return next != 0, nil
 }
 
 // checkOrphans promotes denied jobs of this scope that have no record, so that they request permits
 // again. Either the limiter's Redis has lost the records, or it could not be reached when the
 // job was denied.
-func (d *dispatcher) checkOrphans(queue string) step {
-	offset := 0
-	return func(ctx context.Context) (more bool, err error) {
-		ids, next, err := d.DB.Denied(ctx, queue, time.Time{}, offset)
-		if d.queuesHealth.Note(ctx, err) != nil {
-			return false, err
-		}
-		known, err := d.Waits.Known(ctx, jobIDs(queue, ids))
-		if d.limiterHealth.Note(ctx, err) != nil {
-			return false, err
-		}
-		var unknown []string
-		for i, id := range ids {
-			if !known[i] {
-				unknown = append(unknown, id)
-			}
-		}
-		scopes, err := d.DB.Fields(ctx, queue, asynqdb.FieldScope, unknown...)
-		if d.queuesHealth.Note(ctx, err) != nil {
-			return false, err
-		}
-		_, own := d.Waits.Scope()
-		var orphans []throttle.JobID
-		for i, scope := range scopes {
-			if scope == own {
-				orphans = append(orphans, throttle.JobID{Queue: queue, ID: unknown[i]})
-			}
-		}
-		states, err := d.promote(ctx, orphans)
-		if err != nil {
-			return false, err
-		}
-		for _, state := range states {
-			if state == fairqueue.StateMoved {
-				d.reconciler.found.orphans++
-			}
-		}
-		offset = max(0, next-len(orphans)) // the orphans have left the set
-		return next >= 0, nil
+func (d *dispatcher) checkOrphans(ctx context.Context, c *check) (more bool, err error) {
+	ids, next, err := d.DB.Denied(ctx, c.queue, time.Time{}, int(c.cursor))
+	if d.queuesHealth.Note(ctx, err) != nil {
+		return false, err
 	}
+	known, err := d.Waits.Known(ctx, jobIDs(c.queue, ids))
+	if d.limiterHealth.Note(ctx, err) != nil {
+		return false, err
+	}
+	var unknown, orphans []string
+	for i, id := range ids {
+		if !known[i] {
+			unknown = append(unknown, id)
+		}
+	}
+	scopes, err := d.DB.Fields(ctx, c.queue, asynqdb.FieldScope, unknown...)
+	if d.queuesHealth.Note(ctx, err) != nil {
+		return false, err
+	}
+	_, own := d.Waits.Scope()
+	for i, scope := range scopes {
+		if scope == own {
+			orphans = append(orphans, unknown[i])
+		}
+	}
+	states, err := d.promote(ctx, jobIDs(c.queue, orphans))
+	if err != nil {
+		return false, err
+	}
+	for _, state := range states {
+		if state == fairqueue.StateMoved {
+			d.reconciler.found.orphans++
+		}
+	}
+	c.cursor = uint64(max(0, next-len(orphans))) // the orphans have left the set
+	return next >= 0, nil
 }
 
 // extendPutBacks extends the put-backs of a queue's waiting jobs that end before the next
 // extension: to the present estimate of each job's wait, and at least to the next extension. It
 // skips granted jobs: they are promoted, or come back at the end of their put-back if the promotion
 // was lost. It takes up to four round trips a page.
-func (d *dispatcher) extendPutBacks(queue string) step {
-	var before time.Time
-	offset := 0
-	return func(ctx context.Context) (more bool, err error) {
-		if offset == 0 {
-			before = time.Now().Add(d.reconciler.extendInterval + extendBefore)
-		}
-		ids, next, err := d.DB.Denied(ctx, queue, before, offset)
-		if d.queuesHealth.Note(ctx, err) != nil {
-			return false, err
-		}
-		positions, err := d.Waits.Positions(ctx, jobIDs(queue, ids)...)
-		if d.limiterHealth.Note(ctx, err) != nil {
-			return false, err
-		}
-		later := map[string]time.Time{}
-		for job, position := range positions {
-			if !position.Granted {
-				later[job.ID] = time.Now().Add(max(position.PutBack(), time.Until(before)))
-			}
-		}
-		offset = max(0, next-len(later)) // the extended put-backs end after `before` now, so they have left the list
-		return next >= 0, d.queuesHealth.Note(ctx, d.DB.Postpone(ctx, queue, later))
+func (d *dispatcher) extendPutBacks(ctx context.Context, c *check) (more bool, err error) {
+	if !c.more {
+		c.before = time.Now().Add(d.reconciler.extendInterval + extendBefore)
 	}
+	ids, next, err := d.DB.Denied(ctx, c.queue, c.before, int(c.cursor))
+	if d.queuesHealth.Note(ctx, err) != nil {
+		return false, err
+	}
+	positions, err := d.Waits.Positions(ctx, jobIDs(c.queue, ids)...)
+	if d.limiterHealth.Note(ctx, err) != nil {
+		return false, err
+	}
+	later := map[string]time.Time{}
+	for job, position := range positions {
+		if !position.Granted {
+			later[job.ID] = time.Now().Add(max(position.PutBack(), time.Until(c.before)))
+		}
+	}
+	c.cursor = uint64(max(0, next-len(later))) // the extended put-backs end after c.before now, so they have left the list
+	return next >= 0, d.queuesHealth.Note(ctx, d.DB.Postpone(ctx, c.queue, later))
 }
 
 func jobIDs(queue string, ids []string) []throttle.JobID {

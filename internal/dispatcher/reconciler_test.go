@@ -102,7 +102,7 @@ func TestReconciler_OrphanNotSentBack_FoundAgain(t *testing.T) {
 		d := newReconciler(rdb)
 		var log strings.Builder
 		d.Log = slog.New(slog.NewTextHandler(&log, nil))
-		d.reconciler.checks = []*check{{step: d.checkOrphans("default"), interval: &d.ReconcileInterval}}
+		d.reconciler.checks = []*check{{step: d.checkOrphans, queue: "default", interval: &d.ReconcileInterval}}
 		short, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		if err := d.reconcile(short); err == nil || log.Len() > 0 {

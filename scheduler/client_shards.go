@@ -81,11 +81,11 @@ func (c *clientShards) check(ctx context.Context, q shard.Queue) error {
 	if c.checked[q.Name] {
 		return nil
 	}
-	stored, err := storedShards(ctx, c.rdb, []string{q.Name})
+	n, err := storedShards(ctx, c.rdb, q.Name)
 	if err != nil {
 		return err
 	}
-	if n := stored[0]; n != 0 && n != q.Count {
+	if n != 0 && n != q.Count {
 		return &throttle.FieldError{Field: "count", Value: fmt.Sprint(q.Count), Want: fmt.Sprintf("queue %s has %s; want as many here", q.Name, formatShardCount(n))}
 	}
 	c.checked[q.Name] = true

@@ -63,6 +63,23 @@ type runContext struct {
 // runContextKey is the key under which a runContext is its own value.
 type runContextKey struct{}
 
+// newRunContext makes the parent of asynq's context for one attempt from the program's BaseContext.
+// If BaseContext fails, the new context has ended already, with that error, so that asynq fails the
+// job and calls no handler. The handler of Server.wrap ends the new context when asynq is done with
+// the attempt. Without that end, the program's context would keep a reference to the new one.
+func (s *Server) newRunContext() context.Context {
+	base, err := s.baseContext()
+	if err != nil {
+		base = context.Background()
+	}
+	c := &runContext{}
+	c.Context = context.WithValue(base, runContextKey{}, c)
+	if c.own, c.end = context.WithCancelCause(base); err != nil {
+		c.end(err)
+	}
+	return c
+}
+
 // Done implements context.Context.
 func (c *runContext) Done() <-chan struct{} { return c.own.Done() }
 

@@ -165,7 +165,10 @@ func (b *markerWaiter) wait() {
 	if b.woken = len(b.marked) > 0; !b.woken {
 		b.isWaiting = true
 		for _, r := range b.waits {
-			b.listen(r)
+			if !r.inProgress {
+				r.inProgress = true
+				go b.waitForMarker(r)
+			}
 		}
 	}
 	b.mu.Unlock()
@@ -191,36 +194,26 @@ func (b *markerWaiter) wait() {
 	}
 }
 
-// listen starts a waitForMarker if none is running. The caller holds the lock.
-func (b *markerWaiter) listen(r *markerWait) {
-	if !r.inProgress {
-		r.inProgress = true
-		go b.waitForMarker(r)
-	}
-}
-
-// waitForMarker runs one BZPOPMIN. If the command times out while the server waits, waitForMarker
-// starts another. If a marker comes while the server has no free slot, waitForMarker sets the
-// marker again for another server.
+// waitForMarker runs BZPOPMIN until a marker comes, or the server waits no longer. If a marker comes
+// while the server has no free slot, waitForMarker sets the marker again for another server.
 func (b *markerWaiter) waitForMarker(r *markerWait) {
-	mark, err := b.rdb.BZPopMin(context.Background(), maxPoll, r.keys...).Result()
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.blockingUnsupported = err != nil && !errors.Is(err, redis.Nil)
-	r.inProgress = false
-	switch {
-	case errors.Is(err, redis.Nil) && b.isWaiting:
-		b.listen(r)
-	case err != nil:
-	case !b.isFetching:
-		go setMarker(context.Background(), b.rdb, mark.Key)
-	default:
-		if queue, _ := asynqdb.ParseKey(mark.Key); !slices.Contains(b.marked, queue) {
-			b.marked = append(b.marked, queue)
+	for {
+		mark, err := b.rdb.BZPopMin(context.Background(), maxPoll, r.keys...).Result()
+		b.mu.Lock()
+		b.blockingUnsupported = err != nil && !errors.Is(err, redis.Nil)
+		if err == nil && !b.isFetching {
+			go setMarker(context.Background(), b.rdb, mark.Key)
+		} else if err == nil {
+			if queue, _ := asynqdb.ParseKey(mark.Key); !slices.Contains(b.marked, queue) {
+				b.marked = append(b.marked, queue)
+			}
+			offer(b.came)
 		}
-		select {
-		case b.came <- struct{}{}:
-		default:
+		again := errors.Is(err, redis.Nil) && b.isWaiting
+		r.inProgress = again
+		b.mu.Unlock()
+		if !again {
+			return
 		}
 	}
 }

@@ -114,7 +114,7 @@ func (q *redisClient) dequeue(ctx context.Context, c *asynqdb.Call) *redis.Cmd {
 		}
 		msg = string(encoded)
 		markers.afterFetch(true, q.s.inFlight.busy() >= q.s.prefetcher.slots)
-		a.scope.tookJob()
+		a.scope.slots.fetch(true)
 	case errors.Is(err, errAllDenied):
 		markers.afterFetch(true, false)
 		err = redis.Nil

@@ -38,10 +38,7 @@ const (
 // by itself.
 func (s *Server) RulesChanged() {
 	for _, c := range s.scopes {
-		select {
-		case c.changed <- struct{}{}:
-		default: // a comparison is due anyway
-		}
+		offer(c.changed)
 	}
 }
 

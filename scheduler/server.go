@@ -156,7 +156,7 @@ func NewServer(rdb redis.UniversalClient, rules Rules, cfg asynq.Config, opts ..
 	s.markers = newMarkerWaiter(rdb, slices.Sorted(maps.Keys(s.byQueue)), cmp.Or(max(0, cfg.TaskCheckInterval), maxPoll))
 	s.markers.onIdle = func() {
 		for _, c := range s.scopes {
-			c.slots.foundEmpty()
+			c.slots.fetch(false)
 		}
 	}
 	s.prefetcher = newPrefetcher(s, cfg)
@@ -212,7 +212,7 @@ func (s *Server) Start(handler asynq.Handler) error {
 	if handler == nil {
 		return s.asynq.Start(nil)
 	}
-	if err := s.checkShards(context.Background()); err != nil && !errors.Is(err, throttle.ErrUnavailable) {
+	if err, ok := errors.AsType[oldShardsError](s.checkShards(context.Background())); ok {
 		return err
 	}
 	for _, c := range s.scopes { // if Redis is unavailable, this happens later

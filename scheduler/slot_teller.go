@@ -12,17 +12,16 @@ import (
 // slotTeller tells the leader of a scope how many worker slots of a server are free, so that a
 // queue is granted no more permits than its workers can use. Slots count as free only while the
 // server's queues are empty, because otherwise pending jobs take them. The server reports the
-// number when the leader requests it, when its queues become empty, and when a job takes the last
-// slot. It is safe for concurrent use.
+// number when the leader requests it, and when its queues become empty. It is safe for concurrent
+// use.
 type slotTeller struct {
 	due chan struct{} // receives a value when a report is due
 
-	mu       sync.Mutex
-	empty    bool      // whether the server has found its queues empty, and fetched no job since
-	until    time.Time // until when the server reports to the leader
-	since    time.Time // when the count of fetched jobs began
-	fetched  int       // number of jobs fetched since the time since
-	reported int       // the free slots of the last report
+	mu      sync.Mutex
+	empty   bool      // whether the server has found its queues empty, and fetched no job since
+	until   time.Time // until when the server reports to the leader
+	since   time.Time // when the count of fetched jobs began
+	fetched int       // number of jobs fetched since the time since
 }
 
 const (
@@ -38,10 +37,9 @@ func (s *scope) slotsWanted(queues []string) {
 	if !slices.ContainsFunc(queues, func(queue string) bool { return slices.Contains(s.queues, queue) }) {
 		return
 	}
-	t := &s.slots
+	t, now := &s.slots, time.Now()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	now := time.Now()
 	if now.After(t.until) {
 		t.since, t.fetched = now, 0
 	}
@@ -49,36 +47,25 @@ func (s *scope) slotsWanted(queues []string) {
 		t.since, t.fetched = now.Add(-counted/2), t.fetched/2
 	}
 	t.until = now.Add(slotsWantedFor)
-	t.report()
+	offer(t.due)
 }
 
-// tookJob is called when a job was fetched.
-func (s *scope) tookJob() {
-	t := &s.slots
+// fetch is called when the server has fetched a job, or has found all its queues empty.
+func (t *slotTeller) fetch(found bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.empty = false
-	t.fetched++
-	if t.reported > 0 && s.idleSlots() == 0 {
-		t.report()
+	if t.empty = !found; found {
+		t.fetched++
+	} else if !time.Now().After(t.until) {
+		offer(t.due)
 	}
 }
 
-// foundEmpty is called when the server has found all its queues empty.
-func (t *slotTeller) foundEmpty() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.empty = true
-	t.report()
-}
-
-// report makes tellSlots send a report, if the leader has requested reports within slotsWantedFor.
-func (t *slotTeller) report() {
-	if !time.Now().After(t.until) {
-		select {
-		case t.due <- struct{}{}:
-		default:
-		}
+// offer sends a value to a channel that has room for one, if that is empty.
+func offer(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
 	}
 }
 
@@ -93,21 +80,13 @@ func (s *scope) tellSlots(ctx context.Context) {
 		case <-t.due:
 		}
 		t.mu.Lock()
-		if t.reported = 0; t.empty {
-			t.reported = s.idleSlots()
+		free, every := 0, time.Since(t.since)/time.Duration(t.fetched+1)
+		if t.empty && s.markers.stopped.Err() == nil {
+			free = max(0, s.prefetcher.slots-s.inFlight.busy())
 		}
-		free, every := t.reported, time.Since(t.since)/time.Duration(t.fetched+1)
 		t.mu.Unlock()
 		call, cancel := context.WithTimeout(ctx, time.Second)
 		_ = s.limiter.ReportSlots(call, name, free, every, s.queues) // the leader asks again in a second
 		cancel()
 	}
-}
-
-// idleSlots returns how many slots are free for jobs.
-func (s *Server) idleSlots() int {
-	if s.markers.stopped.Err() != nil {
-		return 0
-	}
-	return max(0, s.prefetcher.slots-s.inFlight.busy())
 }

@@ -52,8 +52,8 @@ func goCall[T any](log *slog.Logger, what string, f func() (T, error)) <-chan re
 
 // call calls f, a function of the program, and returns its result. When a shutdown no longer waits
 // for the program's code, call returns an error and leaves f running.
-func call[T any](s *Server, what string, f func() (T, error)) (T, error) {
-	r, ok := receive(s.patience, goCall(s.log, what, f))
+func call[T any](s *Server, what string, f func() T) (T, error) {
+	r, ok := receive(s.patience, goCall(s.log, what, func() (T, error) { return f(), nil }))
 	if !ok {
 		r.err = fmt.Errorf("%s has not returned, and the server shuts down", what)
 	}
@@ -96,28 +96,13 @@ func (s *Server) config(c asynq.Config) asynq.Config {
 		if program.BaseContext == nil {
 			return context.Background(), nil
 		}
-		ctx, err := call(s, "BaseContext", func() (context.Context, error) { return program.BaseContext(), nil })
+		ctx, err := call(s, "BaseContext", program.BaseContext)
 		if err == nil && ctx == nil {
 			err = errors.New("BaseContext returned nil")
 		}
 		return ctx, err
 	}
-	// If BaseContext fails, asynq gets a context that has ended with that error, so that it fails
-	// the job and calls no handler. The handler of Server.wrap ends the context when asynq is done
-	// with the attempt. Otherwise the program's context would keep a reference to it.
-	c.BaseContext = func() context.Context {
-		base, err := s.baseContext()
-		if err != nil {
-			base = context.Background()
-		}
-		run := &runContext{}
-		run.Context = context.WithValue(base, runContextKey{}, run)
-		run.own, run.end = context.WithCancelCause(base)
-		if err != nil {
-			run.end(err)
-		}
-		return run
-	}
+	c.BaseContext = s.newRunContext
 	c.TaskCheckInterval = noPause
 	if c.DelayedTaskCheckInterval <= 0 {
 		c.DelayedTaskCheckInterval = delayedTaskCheckInterval
@@ -130,7 +115,7 @@ func (s *Server) config(c asynq.Config) asynq.Config {
 		if _, ok := errors.AsType[*putBackError](err); ok || program.IsFailure == nil {
 			return !ok && err != nil
 		}
-		is, failed := call(s, "IsFailure", func() (bool, error) { return program.IsFailure(withoutDelay(err)), nil })
+		is, failed := call(s, "IsFailure", func() bool { return program.IsFailure(withoutDelay(err)) })
 		return is || failed != nil && err != nil
 	}
 	c.RetryDelayFunc = func(n int, err error, task *asynq.Task) time.Duration {
@@ -141,7 +126,7 @@ func (s *Server) config(c asynq.Config) asynq.Config {
 			return *own.delay
 		}
 		if program.RetryDelayFunc != nil {
-			delay, failed := call(s, "RetryDelayFunc", func() (time.Duration, error) { return program.RetryDelayFunc(n, withoutDelay(err), task), nil })
+			delay, failed := call(s, "RetryDelayFunc", func() time.Duration { return program.RetryDelayFunc(n, withoutDelay(err), task) })
 			if failed == nil {
 				return delay
 			}
@@ -151,19 +136,19 @@ func (s *Server) config(c asynq.Config) asynq.Config {
 	if c.ErrorHandler != nil {
 		c.ErrorHandler = asynq.ErrorHandlerFunc(func(ctx context.Context, task *asynq.Task, err error) {
 			if _, ok := errors.AsType[*putBackError](err); !ok {
-				_, _ = call(s, "ErrorHandler", func() (any, error) { program.ErrorHandler.HandleError(ctx, task, withoutDelay(err)); return nil, nil })
+				_, _ = call(s, "ErrorHandler", func() any { program.ErrorHandler.HandleError(ctx, task, withoutDelay(err)); return nil })
 			}
 		})
 	}
 	if c.GroupAggregator != nil { // if it fails, asynq keeps the group and tries again
 		c.GroupAggregator = asynq.GroupAggregatorFunc(func(group string, tasks []*asynq.Task) *asynq.Task {
-			task, _ := call(s, "GroupAggregator", func() (*asynq.Task, error) { return program.GroupAggregator.Aggregate(group, tasks), nil })
+			task, _ := call(s, "GroupAggregator", func() *asynq.Task { return program.GroupAggregator.Aggregate(group, tasks) })
 			return task
 		})
 	}
 	if c.HealthCheckFunc != nil {
 		c.HealthCheckFunc = func(err error) {
-			_, _ = call(s, "HealthCheckFunc", func() (any, error) { program.HealthCheckFunc(err); return nil, nil })
+			_, _ = call(s, "HealthCheckFunc", func() any { program.HealthCheckFunc(err); return nil })
 		}
 	}
 	return c

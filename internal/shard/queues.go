@@ -63,10 +63,16 @@ func (q Queues) Names(queue string) (names []string) {
 
 // Part returns the shard with that name, or the zero Shard for the name of any other asynq queue.
 func (q Queues) Part(name string) Shard {
-	if part, ok := parse(name, q.Count); ok {
-		return part
+	at := strings.LastIndexByte(name, '.')
+	if at < 0 {
+		return Shard{}
 	}
-	return Shard{}
+	part := Shard{Queue: name[:at], Count: q.Count(name[:at])}
+	part.Index, _ = strconv.Atoi(name[at+1:])
+	if part.Index < 0 || part.Index >= part.Count || part.Name() != name {
+		return Shard{}
+	}
+	return part
 }
 
 // QueueOf returns the queue of the shard with that name, or the name itself for any other asynq

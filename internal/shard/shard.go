@@ -5,7 +5,6 @@ package shard
 import (
 	"hash/fnv"
 	"strconv"
-	"strings"
 )
 
 // MaxCount is the largest number of shards of a queue.
@@ -40,16 +39,3 @@ func All(queue string, count int) []Shard {
 // Name returns the name of the shard's asynq queue, for example "crawl.7". The shard's scope has
 // the same name, so a Redis Cluster keeps the keys of both in one slot.
 func (s Shard) Name() string { return s.Queue + "." + strconv.Itoa(s.Index) }
-
-// parse returns the shard with that name. ok reports whether the queue in the name has that shard.
-// The function count returns the number of shards of a queue, 0 if the queue is not sharded.
-func parse(name string, count func(queue string) int) (s Shard, ok bool) {
-	at := strings.LastIndexByte(name, '.')
-	if at < 0 {
-		return s, false
-	}
-	s.Queue = name[:at]
-	s.Index, _ = strconv.Atoi(name[at+1:])
-	s.Count = count(s.Queue)
-	return s, s.Index >= 0 && s.Index < s.Count && s.Name() == name
-}

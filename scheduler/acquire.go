@@ -170,9 +170,11 @@ func (s *scope) acquire(all []*attempt) {
 		case d.Denials+p.denials > 0:
 			d.Denials, d.Waited = d.Denials+p.denials, max(0, d.At.Sub(p.retryAt))
 		}
-		s.stats.ObserveLimiterCall(time.Since(a.sentAt), err != nil)
+		s.stats.LimiterCalls.Observe(time.Since(a.sentAt))
 		if err == nil {
 			s.stats.CountDecision(a.rule.Needs, d)
+		} else {
+			s.stats.LimiterFailures.Add(1)
 		}
 		if d.Outcome == throttle.Denied {
 			s.deniedAt.Store(time.Now().UnixNano())

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"log/slog"
 	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -179,21 +180,17 @@ func (d *dispatcher) work(ctx context.Context) error {
 	if d.core == nil {
 		return nil
 	}
-	if err := errors.Join(d.requestSlots(ctx), d.publishShares(ctx, false)); err != nil {
+	// The servers of queues whose granted jobs are late report their free worker slots.
+	if queues := d.core.QueuesToReport(d.clock.now()); len(queues) > 0 && time.Since(d.slotsRequestedAt) >= slotsInterval {
+		d.slotsRequestedAt = time.Now()
+		if err := d.limiterHealth.Note(ctx, d.Waits.RequestSlots(ctx, queues)); err != nil {
+			return err
+		}
+	}
+	if err := d.publishShares(ctx, false); err != nil {
 		return err
 	}
 	return d.reconcile(ctx)
-}
-
-// requestSlots asks the servers of queues whose granted jobs are late to report their free worker
-// slots.
-func (d *dispatcher) requestSlots(ctx context.Context) error {
-	queues := d.core.QueuesToReport(d.clock.now())
-	if len(queues) == 0 || time.Since(d.slotsRequestedAt) < slotsInterval {
-		return nil
-	}
-	d.slotsRequestedAt = time.Now()
-	return d.limiterHealth.Note(ctx, d.Waits.RequestSlots(ctx, queues))
 }
 
 // next returns the time of the next round.
@@ -203,21 +200,15 @@ func (d *dispatcher) next() time.Time {
 		return next
 	}
 	now := d.clock.now()
-	due := []time.Time{d.clock.local(d.core.Next(now)), d.nextWaitDeadline}
-	if check := d.nextCheck().due(); check.After(d.reconciler.restUntil) {
-		due = append(due, check)
-	} else {
-		due = append(due, d.reconciler.restUntil)
+	check := d.nextCheck().due()
+	if check.Before(d.reconciler.restUntil) {
+		check = d.reconciler.restUntil
 	}
+	due := []time.Time{d.clock.local(d.core.Next(now)), d.nextWaitDeadline, check}
 	if len(d.core.QueuesToReport(now)) > 0 {
 		due = append(due, d.slotsRequestedAt.Add(slotsInterval))
 	}
-	for _, at := range due {
-		if at.Before(next) {
-			next = at
-		}
-	}
-	return next
+	return slices.MinFunc(append(due, next), time.Time.Compare)
 }
 
 // sleep waits until next, or until a notification needs a round sooner. It never returns before

@@ -70,12 +70,33 @@ func (d *dispatcher) takeOver(ctx context.Context, l waitdb.Leadership) error {
 	return err
 }
 
-// readMissed passes new lanes to the core. After a takeover `all` is true, and it passes all lanes.
+// readMissed passes the new lanes of l to the core, and reads the pages that follow. Each page after
+// the first renews the lease, because reading 100,000 lanes may take longer than a lease lasts. After
+// a takeover `all` is true: then l begins with the first lane, and granted jobs are read, too.
+//
 // If the notification of a change has not arrived by the next heartbeat, it was lost. Which meter
 // changed is then unknown, so the core discards what all meters last replied.
-func (d *dispatcher) readMissed(ctx context.Context, l waitdb.Leadership, all bool) error {
-	if err := d.addLanes(ctx, l, all); err != nil {
-		return err
+func (d *dispatcher) readMissed(ctx context.Context, l waitdb.Leadership, all bool) (err error) {
+	for page, more := l, true; more; {
+		var lanes []string
+		for _, lane := range page.NewLanes {
+			d.lastLane = max(d.lastLane, lane.Number)
+			if fairqueue.IsLane(lane.Lane) { // other names are removed by the reconciler
+				d.core.AddLane(lane.Lane, lane.Number)
+				d.reconciler.addQueues(fairqueue.Queue(lane.Lane))
+				lanes = append(lanes, lane.Lane)
+			}
+		}
+		if all {
+			if err := d.expireLanes(ctx, lanes, true); err != nil {
+				return err
+			}
+		}
+		if more = len(page.NewLanes) >= waitdb.LanesPage; more {
+			if page, err = d.Waits.BecomeLeader(ctx, d.process, heartbeat+LeaseMargin, d.lastLane, d.epoch); d.limiterHealth.Note(ctx, err) != nil {
+				return err
+			}
+		}
 	}
 	if d.lastChange < d.expectedChange {
 		d.core.Changed(d.clock.now(), "")
@@ -104,35 +125,6 @@ func (d *dispatcher) readWeights(ctx context.Context, _ *check) (more bool, err 
 	d.core.SetWeights(weights)
 	d.reconciler.addQueues(slices.Collect(maps.Keys(weights))...)
 	return false, nil
-}
-
-// addLanes adds the new lanes of l to the core, and reads the pages that follow. If `all` is true,
-// l begins with the first lane, and granted jobs are read, too. Each page after the first renews
-// the lease, because reading 100,000 lanes may take longer than a lease lasts.
-func (d *dispatcher) addLanes(ctx context.Context, l waitdb.Leadership, all bool) error {
-	for {
-		var lanes []string
-		for _, lane := range l.NewLanes {
-			d.lastLane = max(d.lastLane, lane.Number)
-			if fairqueue.IsLane(lane.Lane) { // other names are removed by the reconciler
-				d.core.AddLane(lane.Lane, lane.Number)
-				d.reconciler.addQueues(fairqueue.Queue(lane.Lane))
-				lanes = append(lanes, lane.Lane)
-			}
-		}
-		if all {
-			if err := d.expireLanes(ctx, lanes, true); err != nil {
-				return err
-			}
-		}
-		if len(l.NewLanes) < waitdb.LanesPage {
-			return nil
-		}
-		var err error
-		if l, err = d.Waits.BecomeLeader(ctx, d.process, heartbeat+LeaseMargin, d.lastLane, d.epoch); d.limiterHealth.Note(ctx, err) != nil {
-			return err
-		}
-	}
 }
 
 // stepDown gives the lease back, so that another process takes over at once: the successor, or any

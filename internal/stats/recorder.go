@@ -88,14 +88,6 @@ func (r *Recorder) Redis() (rdb redis.UniversalClient, scope string) {
 	return r.rdb, script.Scope(r.prefix)
 }
 
-// ObserveLimiterCall counts a call to the limiter.
-func (r *Recorder) ObserveLimiterCall(took time.Duration, failed bool) {
-	r.LimiterCalls.Observe(took)
-	if failed {
-		r.LimiterFailures.Add(1)
-	}
-}
-
 // CountDecision counts the limiter's decision about a job. An allowed job counts for each of its
 // limits; any other job counts for the limit that decided.
 func (r *Recorder) CountDecision(needs []throttle.Need, d waitdb.Decision) {

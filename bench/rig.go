@@ -243,10 +243,10 @@ func (r *rig) walkShut() {
 	lane := rigQueue + "\n" + limit.Name + "|"
 	r.grant(process, lane, 1) // the first of the lane is not in asynq
 	for from := 0; from < r.calls && r.err == nil; from += rigTurns {
-		var granted []string
+		var granted []throttle.JobID
 		eight("grant", from, func(int, int) error { granted = r.grant(process, lane, rigTurns); return nil })
 		eight("promote", from, func(int, int) error {
-			_, err := asynqdb.New(r.rdb).Promote(r.ctx, rigQueue, granted...)
+			_, err := asynqdb.New(r.rdb).Promote(r.ctx, granted...)
 			return err
 		})
 		r.each(from, from+rigTurns, r.dequeue)
@@ -256,7 +256,7 @@ func (r *rig) walkShut() {
 }
 
 // grant grants turns to a lane, and returns the granted jobs.
-func (r *rig) grant(process, lane string, jobs int) (granted []string) {
+func (r *rig) grant(process, lane string, jobs int) (granted []throttle.JobID) {
 	turns := slices.Repeat([]fairqueue.Turn{{Lane: lane, Advance: waitdb.Advance.Microseconds(), Held: []int64{0}}}, jobs)
 	_, results, _, err := r.lanes.Grant(r.ctx, process, turns)
 	r.check(err)
@@ -264,7 +264,7 @@ func (r *rig) grant(process, lane string, jobs int) (granted []string) {
 		if result.Outcome != fairqueue.Granted {
 			r.check(fmt.Errorf("grant: %v", result))
 		}
-		granted = append(granted, result.Job)
+		granted = append(granted, throttle.JobID{Queue: rigQueue, ID: result.Job})
 	}
 	return granted
 }

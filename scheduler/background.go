@@ -10,22 +10,6 @@ import (
 	"github.com/headgate/headgate/internal/redishealth"
 )
 
-// startBackground starts the background goroutines.
-func (s *Server) startBackground() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	ctx, stop := context.WithCancel(context.Background())
-	s.stop = stop
-	s.background.Go(func() { s.dispatch(ctx) })
-	s.background.Go(func() { s.recoverJobs(ctx) })
-	for _, c := range s.scopes {
-		s.background.Go(func() { c.keepScope(ctx) })
-		s.background.Go(func() { c.watchRules(ctx) })
-		s.background.Go(func() { c.tellSlots(ctx) })
-		c.stopStats = c.stats.Start()
-	}
-}
-
 // dispatch runs the dispatchers of all scopes until the context ends. It first tests promotion: see
 // checkPromote. If promotion is disabled, it runs no dispatcher, and asynq's polls bring denied
 // jobs back.

@@ -93,12 +93,12 @@ func (s *scope) promoteChanged(ctx context.Context) (sent int, err error) {
 		for i, r := range changed {
 			jobs[i] = job{Queue: r.Queue, ID: r.ID}
 		}
-		states, err := dispatcher.Promote(ctx, s.db, jobs)
+		states, err := s.db.Promote(ctx, jobs...)
 		if err != nil {
 			return 0, err
 		}
 		for _, state := range states {
-			if state == fairqueue.StateMoved {
+			if state == string(fairqueue.StateMoved) {
 				sent++
 			}
 		}

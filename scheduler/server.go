@@ -227,7 +227,18 @@ func (s *Server) Start(handler asynq.Handler) error {
 	if err := s.asynq.Start(s.wrap(handler)); err != nil {
 		return err
 	}
-	s.startBackground()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	ctx, stop := context.WithCancel(context.Background())
+	s.stop = stop
+	s.background.Go(func() { s.dispatch(ctx) })
+	s.background.Go(func() { s.recoverJobs(ctx) })
+	for _, c := range s.scopes {
+		s.background.Go(func() { c.keepScope(ctx) })
+		s.background.Go(func() { c.watchRules(ctx) })
+		s.background.Go(func() { c.tellSlots(ctx) })
+		c.stopStats = c.stats.Start()
+	}
 	return nil
 }
 

@@ -150,7 +150,7 @@ func (s *Server) putBack(ctx context.Context, a *attempt, back *asynqdb.PutBack)
 	}
 	s.inFlight.release(a, true)
 	if back.Scope != "" && !a.end.Load().putBack.denied {
-		_, _ = s.db.Promote(ctx, a.Queue, a.ID)
+		_, _ = s.db.Promote(ctx, a.JobID)
 	}
 	return nil
 }

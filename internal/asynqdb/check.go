@@ -10,6 +10,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/headgate/headgate/internal/redishealth"
+	"github.com/headgate/headgate/throttle"
 )
 
 // ErrLayout means that asynq's Redis layout differs from the one this package expects.
@@ -53,7 +54,7 @@ func (db DB) Check(ctx context.Context) (err error) {
 	if err := want(asynq.TaskStateRetry); err != nil {
 		return err
 	}
-	if _, err := db.Promote(ctx, queue, info.ID); err != nil {
+	if _, err := db.Promote(ctx, throttle.JobID{Queue: queue, ID: info.ID}); err != nil {
 		return err
 	}
 	return want(asynq.TaskStatePending)

@@ -130,16 +130,27 @@ func (db DB) Forgive(ctx context.Context, j Job, maxCrashes int) (forgiven bool,
 
 var promoteScript = script.New("asynq/promote")
 
-// Promote moves denied jobs of a queue to its head, behind jobs that earlier calls have promoted.
-// The jobs run in the order of ids. Promote returns a result for each job, in that order:
-// lua/asynq/promote.lua lists the results. asynq's Inspector.RunTask is not suitable, because it
-// appends the job at the end and also runs archived and completed tasks.
-func (db DB) Promote(ctx context.Context, queue string, ids ...string) ([]string, error) {
-	args := []any{Hash(queue, ""), time.Now().UnixNano()}
-	for _, id := range ids {
-		args = append(args, id)
+// Promote moves denied jobs to the heads of their queues, behind jobs that earlier calls have
+// promoted, in one round trip for each queue. The jobs of a queue run in the given order. Promote
+// returns a result for each job: lua/asynq/promote.lua lists the results. After an error the jobs of
+// some queues may have been moved. A call is safe to repeat. asynq's Inspector.RunTask is not
+// suitable, because it appends the job at the end and also runs archived and completed tasks.
+func (db DB) Promote(ctx context.Context, jobs ...throttle.JobID) ([]string, error) {
+	results, args, indexes := make([]string, len(jobs)), map[string][]any{}, map[string][]int{}
+	for i, j := range jobs {
+		args[j.Queue], indexes[j.Queue] = append(args[j.Queue], j.ID), append(indexes[j.Queue], i)
 	}
-	return promoteScript.Run(ctx, db.Redis, []string{Key(queue, Pending), Key(queue, Retry), Key(queue, Marker)}, args...).StringSlice()
+	for queue, ids := range args {
+		keys := []string{Key(queue, Pending), Key(queue, Retry), Key(queue, Marker)}
+		found, err := promoteScript.Run(ctx, db.Redis, keys, append([]any{Hash(queue, ""), time.Now().UnixNano()}, ids...)...).StringSlice()
+		if err != nil {
+			return nil, err
+		}
+		for k, i := range indexes[queue] {
+			results[i] = found[k]
+		}
+	}
+	return results, nil
 }
 
 var postponeScript = script.New("asynq/postpone")

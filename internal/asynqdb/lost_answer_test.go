@@ -75,6 +75,14 @@ func it(dequeue string, msg []byte) asynqdb.Job {
 	return asynqdb.Job{JobID: throttle.JobID{Queue: "default", ID: "it"}, Msg: msg, Dequeue: dequeue}
 }
 
+// named returns the names of jobs of the default queue.
+func named(ids ...string) (jobs []throttle.JobID) {
+	for _, id := range ids {
+		jobs = append(jobs, throttle.JobID{Queue: "default", ID: id})
+	}
+	return jobs
+}
+
 func stateOf(t *testing.T, db asynqdb.DB) string {
 	states, err := db.Fields(t.Context(), "default", asynqdb.FieldState, "it")
 	if err != nil {
@@ -156,7 +164,7 @@ func TestRepeatAfterALostAnswer(t *testing.T) {
 			return db.GiveBack(ctx, it(d.Name, nil))
 		}},
 		"promote": {denied: true, do: func(ctx context.Context, db asynqdb.DB, _ *asynqdb.Dequeue) error {
-			_, err := db.Promote(ctx, "default", "it")
+			_, err := db.Promote(ctx, named("it")...)
 			return err
 		}},
 		"postpone": {denied: true, do: func(ctx context.Context, db asynqdb.DB, _ *asynqdb.Dequeue) error {

@@ -24,14 +24,14 @@ func TestPromoteMovesToTheHead(t *testing.T) {
 		}
 		newcomer := add(t, rdb, "newcomer")
 		later := add(t, rdb, "later", asynq.ProcessIn(2*time.Hour))
-		fates, err := db.Promote(ctx, "default", a, b, newcomer, later, archived, "deleted")
+		fates, err := db.Promote(ctx, named(a, b, newcomer, later, archived, "deleted")...)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if want := []string{"moved", "moved", "pending", "done", "done", "gone"}; !slices.Equal(fates, want) {
 			t.Errorf("a, b, newcomer, later, archived and deleted are %v, want %v", fates, want)
 		}
-		if fates, err = db.Promote(ctx, "default", c, c); err != nil || fates[1] != "pending" {
+		if fates, err = db.Promote(ctx, named(c, c)...); err != nil || fates[1] != "pending" {
 			t.Errorf("the second time c is %v, %v; want pending", fates, err)
 		}
 		for _, id := range []string{"a", "b", "c"} {
@@ -78,7 +78,7 @@ func TestFailedJobsAreLeftAlone(t *testing.T) {
 		db := asynqdb.New(rdb)
 		failed, denied := addDenied(t, db, "failed"), addDenied(t, db, "denied")
 		rdb.ZAdd(ctx, asynqdb.Key("default", asynqdb.Retry), redis.Z{Score: float64(time.Now().Add(10 * time.Minute).Unix()), Member: failed}) // as asynq's Retry does
-		if fates, err := db.Promote(ctx, "default", failed); err != nil || fates[0] != "done" {
+		if fates, err := db.Promote(ctx, named(failed)...); err != nil || fates[0] != "done" {
 			t.Errorf("promoted: %v, %v; want done", fates, err)
 		}
 		at := time.Now().Add(3 * time.Hour)
@@ -92,7 +92,7 @@ func TestFailedJobsAreLeftAlone(t *testing.T) {
 				t.Errorf("%s returns at %v, %v; want in %s", id, info.NextProcessAt, err, want)
 			}
 		}
-		if fates, err := db.Promote(ctx, "default", denied); err != nil || fates[0] != "moved" {
+		if fates, err := db.Promote(ctx, named(denied)...); err != nil || fates[0] != "moved" {
 			t.Errorf("a postponed job is %v, %v; want moved", fates, err)
 		}
 	})
@@ -112,7 +112,7 @@ func TestRecoveredJobsCome(t *testing.T) {
 		if forgiven, err := db.Forgive(ctx, it("", taken[0].Msg), 1); err != nil || !forgiven {
 			t.Fatal(forgiven, err)
 		}
-		if fates, err := db.Promote(ctx, "default", j); err != nil || fates[0] != "pending" {
+		if fates, err := db.Promote(ctx, named(j)...); err != nil || fates[0] != "pending" {
 			t.Errorf("a recovered job is %v, %v; want pending", fates, err)
 		}
 	})
@@ -175,7 +175,7 @@ func TestUniqueHoldsWhileAJobWaits(t *testing.T) {
 		if got := ttl(); got != 3*time.Hour+time.Minute {
 			t.Errorf("the lock holds %s, want 3h1m", got)
 		}
-		if _, err := db.Promote(t.Context(), "default", it); err != nil {
+		if _, err := db.Promote(t.Context(), named(it)...); err != nil {
 			t.Fatal(err)
 		}
 		if got := ttl(); got != time.Minute {

@@ -130,7 +130,7 @@ func TestNothingIsLost(t *testing.T) {
 					db.PutBack(ctx, "default", &asynqdb.PutBack{Job: job, At: time.Now().Add(time.Hour), Scope: "s"})
 				}
 			case 5:
-				_, _ = db.Promote(ctx, "default", ids...)
+				_, _ = db.Promote(ctx, named(ids...)...)
 			case 6:
 				if ok {
 					_ = db.GiveBack(ctx, asynqdb.Job{JobID: job.JobID, Dequeue: job.Dequeue})

@@ -277,7 +277,11 @@ func (d *dispatcher) handle(ctx context.Context, n waitdb.Notification) bool {
 	case d.core == nil:
 		return false
 	case n.Kind == waitdb.LeadRequested:
-		d.handOver(ctx, n.Name, int(n.Number))
+		if _, scope := d.Waits.Scope(); d.Spread != nil && d.Spread.yield(scope, n.Name, int(n.Number)) {
+			d.stepDown(ctx, n.Name)
+			d.heldUntil = time.Now().Add(takeoverDelay)
+			d.renewAt = d.heldUntil
+		}
 		return true
 	case n.Kind == waitdb.SlotsReported:
 		server, interval, queues := n.Slots()

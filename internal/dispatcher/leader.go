@@ -35,7 +35,16 @@ func (d *dispatcher) renewLease(ctx context.Context) error {
 	if d.limiterHealth.Note(ctx, err) != nil {
 		return err
 	}
-	d.balance(ctx, l)
+	if d.Spread != nil {
+		leader := l.Leader
+		if l.Held {
+			leader = d.process
+		}
+		_, scope := d.Waits.Scope()
+		if wanted, led := d.Spread.observe(scope, leader); wanted { // if the request is lost, it is sent again when the lease ends
+			d.limiterHealth.Note(ctx, d.Waits.RequestLead(ctx, d.process, led))
+		}
+	}
 	now := time.Now()
 	if !l.Held {
 		d.core = nil

@@ -1,13 +1,10 @@
 package dispatcher
 
 import (
-	"context"
 	"sync"
 	"time"
 
 	"github.com/google/uuid"
-
-	"github.com/headgate/headgate/internal/waitdb"
 )
 
 // Spread spreads the leadership of several scopes evenly over the processes that serve them. All
@@ -62,30 +59,4 @@ func (s *Spread) count(process string) (n int) {
 		}
 	}
 	return n
-}
-
-// balance records the leader of the scope, and requests the scope if this process leads too few. If
-// the request is lost, this process sends it again when the lease ends.
-func (d *dispatcher) balance(ctx context.Context, l waitdb.Leadership) {
-	if d.Spread == nil {
-		return
-	}
-	if l.Held {
-		l.Leader = d.process
-	}
-	_, scope := d.Waits.Scope()
-	if wanted, led := d.Spread.observe(scope, l.Leader); wanted {
-		d.limiterHealth.Note(ctx, d.Waits.RequestLead(ctx, d.process, led))
-	}
-}
-
-// handOver steps down for a process that has requested the scope, if that process leads fewer
-// scopes.
-func (d *dispatcher) handOver(ctx context.Context, to string, led int) {
-	_, scope := d.Waits.Scope()
-	if d.Spread != nil && d.Spread.yield(scope, to, led) {
-		d.stepDown(ctx, to)
-		d.heldUntil = time.Now().Add(takeoverDelay)
-		d.renewAt = d.heldUntil
-	}
 }

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/headgate/headgate/internal/asynqdb"
 	"github.com/headgate/headgate/internal/fairqueue"
 	"github.com/headgate/headgate/throttle"
 )
@@ -85,14 +84,16 @@ func (d *dispatcher) promote(ctx context.Context, jobs []throttle.JobID) ([]fair
 	if len(jobs) == 0 {
 		return nil, nil
 	}
-	states, err := Promote(ctx, d.DB, jobs)
+	found, err := d.DB.Promote(ctx, jobs...)
 	if d.queuesHealth.Note(ctx, err) != nil {
 		d.stepDown(ctx, "")
 		return nil, err
 	}
 	var lost []throttle.JobID
-	for i, state := range states {
-		if state == fairqueue.StateDone || state == fairqueue.StateGone {
+	states := make([]fairqueue.State, len(found))
+	for i, text := range found {
+		state := fairqueue.State(text)
+		if states[i] = state; state == fairqueue.StateDone || state == fairqueue.StateGone {
 			lost = append(lost, jobs[i])
 			d.reconciler.missed = true
 		}
@@ -158,26 +159,4 @@ func (d *dispatcher) expireWaits(ctx context.Context) error {
 		}
 	}
 	return nil
-}
-
-// Promote moves jobs to the head of their queues, behind jobs that were promoted before, in one
-// round trip for each queue. It returns the states of the jobs in their order. It moves only jobs
-// in asynq's states retry, scheduled and pending. After an error the jobs of some queues may have
-// been moved. A call is safe to repeat.
-func Promote(ctx context.Context, db asynqdb.DB, jobs []throttle.JobID) ([]fairqueue.State, error) {
-	ids, indexes := map[string][]string{}, map[string][]int{}
-	for i, j := range jobs {
-		ids[j.Queue], indexes[j.Queue] = append(ids[j.Queue], j.ID), append(indexes[j.Queue], i)
-	}
-	states := make([]fairqueue.State, len(jobs))
-	for queue, ids := range ids {
-		found, err := db.Promote(ctx, queue, ids...)
-		if err != nil {
-			return nil, err
-		}
-		for k, i := range indexes[queue] {
-			states[i] = fairqueue.State(found[k])
-		}
-	}
-	return states, nil
 }

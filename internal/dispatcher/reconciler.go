@@ -49,7 +49,7 @@ type check struct {
 // due returns the time of the next step. A check with more steps is due at once, but after the
 // others that are due, so that a large queue does not delay them.
 func (c *check) due() time.Time {
-	if c.more || c.last.IsZero() {
+	if c.more {
 		return c.last
 	}
 	return c.last.Add(*c.interval)

@@ -67,11 +67,11 @@ type CrawlHandler struct {
 	// MaxHostPages is the maximum number of URLs of a crawl on one host. The zero value means
 	// tasks.DefaultMaxHostPages.
 	MaxHostPages int `yaml:"max_host_pages"`
-	// Include holds regular expressions: a link is followed only if its canonical URL matches one
-	// of them. Include does not apply to sitemaps and to URLs that users enqueue. The zero value
-	// means that all links to the crawl's hosts are followed.
+	// Include is a list of patterns. A link is followed only if its canonical URL matches one of
+	// the patterns. Sitemaps and URLs that users enqueue need no match. The zero value means all
+	// links to the crawl's hosts.
 	Include []*regexp.Regexp `yaml:"include"`
-	// Exclude holds regular expressions of links that are not followed. The zero value means none.
+	// Exclude is a list of patterns of links that are not followed. The zero value means none.
 	Exclude []*regexp.Regexp `yaml:"exclude"`
 }
 

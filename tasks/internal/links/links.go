@@ -53,10 +53,10 @@ func Canonical(base, reference string) (string, error) {
 		return "", fmt.Errorf("a URL of %d bytes: want at most %d", len(text), MaxURL)
 	}
 	// The client that requests the URL parses it with net/url, which must find the same host.
-	again, err := url.Parse(text)
-	same := err == nil && again.Hostname() == strings.Trim(u.Hostname(), "[]")
-	// Without a base, reference is a job's URL. Its host by net/url is the key of the job's limits.
-	if named, err := url.Parse(reference); base == "" && err == nil && named.Hostname() != "" {
+	reparsed, err := url.Parse(text)
+	same := err == nil && reparsed.Hostname() == strings.Trim(u.Hostname(), "[]")
+	// If base is empty, reference can be a job's URL, whose host by net/url is a key of limits.
+	if byNetURL, err := url.Parse(reference); base == "" && err == nil && byNetURL.Hostname() != "" {
 		same = same && canonical.HostOf(reference) == canonical.HostOf(text)
 	}
 	if !same {

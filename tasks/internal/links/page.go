@@ -14,8 +14,8 @@ import (
 // MaxLinks is the maximum number of different references that FromPage reads from a page.
 const MaxLinks = 10_000
 
-// maxTag is the maximum size of a tag, and of the text of a script, in bytes. To parse a tag with
-// many attributes takes much more memory than the tag itself.
+// maxTag is the maximum size of a tag, and of the text of a script, in bytes. A parsed tag with
+// many attributes takes much more memory than its text.
 const maxTag = 2 << 20
 
 // Page holds the links of an HTML page and its directives for robots.
@@ -64,11 +64,11 @@ func FromPage(url, contentType string, robotsTags []string, agent string, page [
 // reader reads the tags of a page.
 type reader struct {
 	agent    string
-	base     string
-	based    bool            // a base element with href was read; further ones are ignored
+	base     string          // absolute URL against which references are resolved
+	hasBase  bool            // a base element with href was read; later ones are ignored
 	noFollow bool            // a directive says nofollow, also for the links before the directive
 	read     map[string]bool // references that were read, as the page writes them
-	seen     map[string]bool // links
+	seen     map[string]bool // the URLs in page.Links
 	page     Page
 }
 
@@ -84,8 +84,8 @@ func (r *reader) tag(z *html.Tokenizer) {
 	attr := attributes(z)
 	switch kind {
 	case atom.Base:
-		if href, ok := attr["href"]; ok && !r.based {
-			r.based = true
+		if href, ok := attr["href"]; ok && !r.hasBase {
+			r.hasBase = true
 			if base, err := Canonical(r.base, href); err == nil {
 				r.base = base
 			}
@@ -126,8 +126,8 @@ func (r *reader) link(reference string) {
 	}
 }
 
-// header reads one X-Robots-Tag: "noindex", or "agent: noindex" for one crawler. It ignores a
-// directive with a colon, such as "unavailable_after: 1 Jan 2030", as one for another crawler.
+// header reads one X-Robots-Tag: "noindex", or "agent: noindex" for one crawler. A directive with a
+// colon, such as "unavailable_after: 1 Jan 2030", is ignored like one for another crawler.
 func (r *reader) header(tag string) {
 	agent, rest, named := strings.Cut(tag, ":")
 	switch {

@@ -118,7 +118,7 @@ func (s *sitemapReader) readXML(in *bufio.Reader) error {
 			}
 		}
 	}
-	d := xml.NewDecoder(transform.NewReader(text, runes.Map(func(r rune) rune { // also replaces invalid UTF-8
+	d := xml.NewDecoder(transform.NewReader(text, runes.Map(func(r rune) rune { // runes.Map also replaces invalid UTF-8
 		if unicode.IsControl(r) {
 			return ' '
 		}
@@ -153,7 +153,7 @@ func (s *sitemapReader) readXML(in *bufio.Reader) error {
 			case local == "sitemap":
 				s.count()
 				entry, to = t.Name, &s.Sitemaps
-			case to == nil || t.Name.Space != entry.Space: // for example <image:loc>
+			case to == nil || t.Name.Space != entry.Space: // outside of an entry, or for example an <image:loc>
 			case local == "link" && entry.Local == "entry":
 				if href := atomLink(t.Attr); href != "" {
 					s.add(to, s.url, href)

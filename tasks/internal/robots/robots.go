@@ -54,11 +54,12 @@ func Parse(text []byte, agent string) *File {
 	}
 	text = bytes.TrimPrefix(text, []byte("\xef\xbb\xbf"))
 	own := ProductToken(agent)
-	groups := map[string]*File{"*": {}} // also has the crawler's own group, once a User-agent line names the crawler
+	groups := map[string]*File{"*": {}} // by product token; only * and the crawler's own token
 	sitemaps := map[string]bool{}
-	var file File // the other fields are set at the end of Parse
-	// A User-agent line after an Allow or Disallow line begins a new group of rules. One after a
-	// Crawl-delay line, which RFC 9309 does not define, begins new agents for delays alone.
+	var file File
+	// forRules and forDelay are the groups that the next rule and the next Crawl-delay belong to. A
+	// User-agent line after a rule empties both lists. A User-agent line after a Crawl-delay empties
+	// only forDelay, because RFC 9309 does not define Crawl-delay.
 	var forRules, forDelay []*File
 	hasRules, hasDelay := false, false
 	for line := range strings.FieldsFuncSeq(string(text), func(r rune) bool { return r == '\r' || r == '\n' }) {
@@ -147,25 +148,24 @@ func (f *File) Allowed(url string) bool {
 
 // rule allows or disallows the targets that its path matches.
 type rule struct {
-	path  string // normalized; * matches any text
-	end   bool   // the path must match the whole target; if false, its beginning is enough
-	allow bool
+	path        string // normalized; * matches any text
+	wholeTarget bool   // the path must match the whole target, not only its beginning
+	allow       bool
 }
 
-// newRule parses the path of a rule. A $ at the end means the end of the target.
+// newRule parses the path of a rule. A $ at its end means that the rule matches whole targets only.
 func newRule(path string, allow bool) rule {
 	// Any other $ is an ordinary character, which normalize encodes.
-	trimmed, end := strings.CutSuffix(path, "$")
-	r := rule{path: normalize(trimmed, true), end: end, allow: allow}
+	trimmed, whole := strings.CutSuffix(path, "$")
+	r := rule{path: normalize(trimmed, true), wholeTarget: whole, allow: allow}
 	for strings.Contains(r.path, "**") {
 		r.path = strings.ReplaceAll(r.path, "**", "*")
 	}
 	return r
 }
 
-// matches reports whether the rule matches a normalized target. It needs no backtracking: if the
-// rule matches at all, it also matches with each part between two stars at the first position where
-// this part occurs.
+// matches reports whether the rule matches a normalized target. It needs no backtracking: the first
+// occurrence of a part between two stars leaves the most text for the later parts.
 func (r rule) matches(target string) bool {
 	first, rest, starred := strings.Cut(r.path, "*")
 	target, ok := strings.CutPrefix(target, first)
@@ -175,7 +175,7 @@ func (r rule) matches(target string) bool {
 	for starred {
 		var part string
 		part, rest, starred = strings.Cut(rest, "*")
-		if !starred && r.end {
+		if !starred && r.wholeTarget {
 			return strings.HasSuffix(target, part)
 		}
 		_, target, ok = strings.Cut(target, part)
@@ -183,7 +183,7 @@ func (r rule) matches(target string) bool {
 			return false
 		}
 	}
-	return !r.end || target == ""
+	return !r.wholeTarget || target == ""
 }
 
 // pathOf returns the path and the query of a URL, beginning with a slash and without the fragment.

@@ -12,10 +12,10 @@ import (
 )
 
 // ErrNoSchedule is wrapped by the errors of Pause, Resume and Trigger if the Runner has no entry
-// with the given name. Messages for users say schedule instead of entry.
+// with the given name. In messages for users, an entry is called a schedule.
 var ErrNoSchedule = errors.New("no such schedule")
 
-// find returns the schedule of the entry with that name, its state, and Redis's time.
+// find returns the entry's schedule and state, and Redis's time.
 func (r *Runner) find(ctx context.Context, name string) (schedule, state, time.Time, error) {
 	r.mu.Lock()
 	s, ok := r.schedules[name]
@@ -40,7 +40,7 @@ func (r *Runner) Pause(ctx context.Context, name string) error {
 	}
 	pipe := r.rdb.TxPipeline()
 	paused := pipe.HSetNX(ctx, r.key(name), "paused", now.Unix())
-	pipe.Persist(ctx, r.key(name)) // Redis deletes the state of a disabled entry after some time, but must keep a pause
+	pipe.Persist(ctx, r.key(name)) // the state of a disabled entry expires, but not while it is paused
 	if _, err := pipe.Exec(ctx); err != nil {
 		return fmt.Errorf("pausing schedule %s: %w", name, err)
 	}
@@ -73,10 +73,10 @@ func (r *Runner) Resume(ctx context.Context, name string) error {
 // Trigger enqueues an extra job of the entry at once, and returns the job's ID. With OverlapSkip,
 // the entry's ticks are dropped while that job is unfinished. Trigger itself ignores Jitter and
 // Overlap, and works while the entry is paused or disabled. The entry's Payload gets the present
-// time by Redis's clock instead of a tick, in whole seconds.
+// time by Redis's clock, in whole seconds, instead of a tick.
 //
-// If Trigger returns an ID and an error, the job is enqueued. But Redis may have no record of the
-// job for OverlapSkip, or the changelog no line about it.
+// If Trigger returns both an ID and an error, the job is enqueued. Only its record for OverlapSkip
+// or for the changelog may be missing.
 func (r *Runner) Trigger(ctx context.Context, name string) (string, error) {
 	s, _, now, err := r.find(ctx, name)
 	if err != nil {
@@ -97,8 +97,8 @@ func (r *Runner) Trigger(ctx context.Context, name string) (string, error) {
 	return id, r.logChange(ctx, name, "run")
 }
 
-// logChange adds a line to the changelog. The actor in it is the one that throttle.WithActor has
-// put into ctx. what is a past participle, such as "paused".
+// logChange adds a line to the changelog, with the actor of throttle.WithActor. what is a past
+// participle, such as "paused".
 func (r *Runner) logChange(ctx context.Context, name, what string) error {
 	log := throttle.New(r.rdb, throttle.Options{Scope: r.scope, Logger: r.log})
 	if err := log.Internals().Note(ctx, throttle.Change{What: what, Schedule: name}); err != nil {

@@ -19,10 +19,10 @@ import (
 type Entry struct {
 	// Name is unique among the entries: 1 to 100 letters, digits and _ . : -
 	Name string
-	// Cron is five fields (minute, hour, day of month, month, day of week), six
-	// that begin with the second, or one of @hourly, @daily, @weekly, @monthly, @yearly and
-	// @every with a duration of whole seconds. @every ticks at the multiples of its
-	// duration since 1970, so all machines agree. Required.
+	// Cron is five fields (minute, hour, day of month, month, day of week), six that begin with the
+	// second, or one of @hourly, @daily, @weekly, @monthly, @yearly and @every with a duration of
+	// whole seconds. @every ticks at the multiples of its duration since 1970, so all machines
+	// agree. Required.
 	//
 	// A field is *, a value, a range or a list of these, with an optional step. Ranges may wrap
 	// around (22-2, fri-mon), and 7 is Sunday, as 0 is. A step that is larger than its range is an
@@ -43,8 +43,8 @@ type Entry struct {
 	// When asynq aggregates a Group, it deletes the group's jobs: a replica that stalls at that
 	// moment can enqueue such a job again.
 	Options []asynq.Option
-	// Jitter delays the job, not the tick, by at most this much, in whole seconds.
-	// All replicas compute the same delay for a tick. The zero value means none.
+	// Jitter delays the job, not the tick, by at most this much, in whole seconds. All replicas
+	// compute the same delay for a tick. The zero value means none.
 	Jitter time.Duration `yaml:"jitter"`
 	// Missed says which missed ticks still run: none, the newest, or all. The zero value means
 	// `skip`.
@@ -65,7 +65,7 @@ type Missed string
 // The values of Entry.Missed.
 const (
 	MissedSkip Missed = "skip" // none
-	MissedOnce Missed = "once" // the newest; none if a tick that is not missed is due as well
+	MissedOnce Missed = "once" // the newest; none if a newer tick is due and is not missed
 	MissedAll  Missed = "all"  // all, oldest first, up to Entry.MissedMax
 )
 
@@ -80,8 +80,8 @@ type Overlap string
 // The values of Entry.Overlap.
 const (
 	OverlapAllow Overlap = "allow" // every tick gets a job
-	// OverlapSkip drops a tick while the last tick's job, or the job that Trigger enqueued
-	// last, is unfinished.
+	// OverlapSkip drops a tick while the last tick's job, or the job that Trigger enqueued last, is
+	// unfinished.
 	OverlapSkip Overlap = "skip"
 )
 

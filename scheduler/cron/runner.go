@@ -67,24 +67,24 @@ type Runner struct {
 	mu        sync.Mutex
 	schedules map[string]schedule // by the entry's name; Set replaces the map
 
-	// The fields below belong to Run.
+	// Only Run uses the fields below.
 	records map[string]*record
-	failing bool // the last line in the log about passes was of an error
+	failing bool // report has logged an error, and no recovery since then
 }
 
 // record is Run's state of a schedule. It needs no lock: a pass handles it in one goroutine.
 type record struct {
-	schedule               // with an empty spec if Set has removed the entry
+	schedule               // its spec is empty if Set has removed the entry
 	specStored bool        // Redis has the schedule's spec
-	doneUntil  time.Time   // as in state; Redis may lose its latest writes, so Run keeps a copy
+	doneUntil  time.Time   // copy of state.DoneUntil, because Redis may lose its latest writes
 	pending    []time.Time // due ticks that no pass has handled yet, oldest first
 	wakeAt     time.Time   // time of the next pass that handles the schedule
 	err        error       // error of the last pass that handled the schedule, or nil
 }
 
 // New returns a Runner without entries. client is an asynq.Client, a scheduler.Client, or another
-// client that returns asynq.ErrTaskIDConflict, wrapped or not, if a job has the task's ID. New
-// closes neither rdb nor client, which must use the same Redis.
+// client that returns asynq.ErrTaskIDConflict, wrapped or not, if a job with the task's ID exists.
+// New closes neither rdb nor client, which must use the same Redis.
 func New(rdb redis.UniversalClient, client enqueuer, opts Options) *Runner {
 	return &Runner{
 		rdb: rdb, client: client,
@@ -99,9 +99,9 @@ func New(rdb redis.UniversalClient, client enqueuer, opts Options) *Runner {
 // Set replaces all entries, also while Run runs. If any entry has a mistake, Set changes nothing,
 // and its error joins a [throttle.FieldError] for each mistake.
 //
-// An entry that is new in Redis, or whose cron line or zone has changed, starts with its first tick
-// from now on, as does an entry that was disabled, or removed during Run, and comes back. But Redis
-// does not learn of an entry that is gone when a program starts again. If that entry comes back, the
+// An entry starts with its first tick from now on if it is new in Redis, if its cron line or zone
+// has changed, or if it comes back after it was disabled, or removed during Run. If a program
+// restarts without an entry, Redis does not learn of the removal: when the entry comes back, the
 // ticks in between count as missed.
 func (r *Runner) Set(entries []Entry) error {
 	schedules := make(map[string]schedule, len(entries))
@@ -127,8 +127,7 @@ func (r *Runner) Set(entries []Entry) error {
 }
 
 const (
-	// workers is the number of schedules that a pass handles at once, which mostly means to wait for
-	// Redis.
+	// workers is the maximum number of schedules that a pass handles at the same time.
 	workers = 8
 	// syncEvery is the longest sleep between two passes. The local clock may drift from Redis's
 	// clock during a sleep.

@@ -73,12 +73,12 @@ func (r *Runner) read(ctx context.Context, names ...string) ([]state, time.Time,
 	return states, time.UnixMicro(micros), nil
 }
 
-// advance records that all ticks of an entry up to the time last are done. If outcome is not empty,
-// last is a tick with that outcome, and job is the tick's job or empty. advance returns false if
-// Redis has that time or a later one already. An empty spec marks the entry as removed, and the
-// recorded time stays as it is.
-func (r *Runner) advance(ctx context.Context, name string, last time.Time, spec, outcome, job string) (bool, error) {
-	moved, err := cronAdvanceScript.Run(ctx, r.rdb, []string{script.Prefix(r.scope)}, name, last.Unix(), spec, outcome, job).Bool()
+// advance records that all ticks of an entry up to doneUntil are done. If outcome is not empty,
+// doneUntil is a tick with that outcome, and job is the tick's job or empty. An empty spec marks
+// the entry as removed, and does not change the recorded time. advance reports whether it moved
+// this time forward.
+func (r *Runner) advance(ctx context.Context, name string, doneUntil time.Time, spec, outcome, job string) (moved bool, err error) {
+	moved, err = cronAdvanceScript.Run(ctx, r.rdb, []string{script.Prefix(r.scope)}, name, doneUntil.Unix(), spec, outcome, job).Bool()
 	if err != nil {
 		return false, fmt.Errorf("schedule %s: advancing its last tick: %w", name, err)
 	}

@@ -25,8 +25,8 @@ func (r *Runner) handle(ctx context.Context, s *record, stored state, now time.T
 		return now, err
 	}
 	ctx = context.WithoutCancel(ctx)
-	last := latest(moment(stored.DoneUntil), s.doneUntil) // if Redis lost its latest writes, s.doneUntil is later
-	if !s.specStored && stored.Spec != s.spec {           // the entry is new, has changed, or is disabled
+	last := latest(moment(stored.DoneUntil), s.doneUntil) // s.doneUntil is later if Redis has lost writes
+	if !s.specStored && stored.Spec != s.spec {           // the entry is new, changed, disabled or removed
 		if _, err := r.advance(ctx, s.entry.Name, now, s.spec, "", ""); err != nil {
 			return now, err
 		}
@@ -41,7 +41,7 @@ func (r *Runner) handle(ctx context.Context, s *record, stored state, now time.T
 	}
 	if len(s.pending) == 0 {
 		upTo := now
-		if stored.Paused != 0 { // ticks up to the start of the pause still run
+		if stored.Paused != 0 { // ticks before the pause still run
 			upTo = earliest(now, moment(stored.Paused))
 		}
 		var missed time.Time
@@ -117,8 +117,8 @@ func (r *Runner) payload(s schedule, tick time.Time) (payload []byte, err error)
 	return payload, err
 }
 
-// call runs a function of the user's program in a new goroutine, and waits for its end. A panic or
-// a runtime.Goexit of the function becomes an error. code and entry are for the log.
+// call runs a function of the user's program in a new goroutine, and returns the function's error.
+// A panic or a runtime.Goexit becomes an error. code and entry are for the log.
 func (r *Runner) call(code, entry string, run func() error) error {
 	err := errors.New("runtime.Goexit")
 	var done sync.WaitGroup
@@ -144,8 +144,8 @@ func (e Entry) delay(id string) time.Duration {
 	return time.Duration(hash.Sum64()%steps) * time.Second
 }
 
-// enqueue enqueues a job with an ID and returns "ID QUEUE". A job that has the ID already is no
-// error: another replica has enqueued it, or an earlier call of this replica whose reply was lost.
+// enqueue enqueues a job and returns "ID QUEUE". If a job of this ID exists, enqueue returns no
+// error, because another replica or an earlier call has enqueued the job.
 func (r *Runner) enqueue(ctx context.Context, e Entry, id string, payload []byte, delay time.Duration) (job string, err error) {
 	queue, retain := cmp.Or(e.Queue, "default"), minRetention
 	var opts []asynq.Option
@@ -170,10 +170,10 @@ func (r *Runner) enqueue(ctx context.Context, e Entry, id string, payload []byte
 	return id + " " + queue, nil
 }
 
-// jobID returns the ID of one of an entry's jobs. job is the tick in Unix seconds, or "run-" and
-// the time of a Trigger in Unix microseconds. Names have no slash, so IDs of two scopes differ.
-func (r *Runner) jobID(name, job string) string {
-	id := name + "@" + job
+// jobID returns the ID of a job of an entry. suffix is the tick in Unix seconds, or "run-" and the
+// time of a Trigger in Unix microseconds. Names have no slash, so IDs of two scopes differ.
+func (r *Runner) jobID(name, suffix string) string {
+	id := name + "@" + suffix
 	if r.scope != defaultScope {
 		id = r.scope + "/" + id
 	}
@@ -181,7 +181,7 @@ func (r *Runner) jobID(name, job string) string {
 }
 
 // unfinished reports whether any of the jobs exists and is neither completed nor archived. Each job
-// is "ID QUEUE", or empty for none. Without OverlapSkip unfinished always reports false.
+// is "ID QUEUE", or empty for none. Without OverlapSkip, unfinished returns false.
 func (r *Runner) unfinished(e Entry, jobs ...string) (bool, error) {
 	for _, job := range jobs {
 		id, queue, ok := strings.Cut(job, " ")

@@ -102,8 +102,8 @@ var cronFields = []cronField{
 }
 
 // rewrite returns a part of a list, such as 22-2/2, in a form that robfig/cron can read: without 7
-// for Sunday and without ranges that wrap around. It returns a part that it cannot parse unchanged.
-// largeStep reports whether the step is larger than the range, as in */90 for the minutes.
+// for Sunday and without ranges that wrap around. A part that rewrite cannot parse is returned as
+// it is. largeStep reports whether the step is larger than the range, as in */90 for the minutes.
 func (f cronField) rewrite(part string) (plain string, largeStep bool) {
 	span, stepText, stepped := strings.Cut(part, "/")
 	fromText, toText, ranged := strings.Cut(span, "-")
@@ -134,8 +134,8 @@ func (f cronField) rewrite(part string) (plain string, largeStep bool) {
 	return part, step > 1 && step > to-from
 }
 
-// value returns the value of a number or a name, or -1 if the text is neither. The day of week 7 is
-// Sunday: value returns it as 7.
+// value returns the value of a number or a name, or -1 if the text is neither. Sunday is 0 or 7, as
+// the text has it.
 func (f cronField) value(text string) int {
 	if i := slices.Index(f.names, strings.ToLower(text)); i >= 0 {
 		return f.low + i
@@ -163,14 +163,14 @@ func (e Entry) Next(after time.Time) time.Time {
 	return s.next(after)
 }
 
-// next is Entry.Next. It goes through the periods in which the zone's offset is constant. Within a
-// period it searches wall times: what the wall clock shows, as a time in UTC, which has no gaps and
-// no repeated hours.
+// next is Entry.Next. It goes through the periods in which the zone's offset is constant, and
+// searches each period by wall time. A wall time is what the zone's clock shows, as a time in UTC,
+// which has no gaps and no repeated hours.
 func (s schedule) next(after time.Time) time.Time {
 	if s.every > 0 {
 		every := int64(s.every / time.Second)
 		tick := after.Unix() - after.Unix()%every
-		if tick <= after.Unix() { // true for all moments since 1970
+		if tick <= after.Unix() { // false before 1970 only, where % is negative
 			tick += every
 		}
 		return time.Unix(tick, 0).In(s.zone)
@@ -196,9 +196,9 @@ func (s schedule) next(after time.Time) time.Time {
 	}
 }
 
-// firstWallTime returns the wall time at which the search for ticks from the moment at begins. The
-// constant offset of at is in force since start. If the entry does not tick in every hour, the
-// search resumes at the wall time at which the previous offset ended. So a skipped time ticks, and
+// firstWallTime returns the wall time at which the search for ticks from the moment at begins.
+// start is the moment at which the offset of at began. If the entry does not tick in every hour,
+// the search begins where the wall time of the previous offset ended. So a skipped time ticks, and
 // a repeated time does not tick twice.
 func (s schedule) firstWallTime(at, start time.Time) time.Time {
 	wallTime := func(at, zoned time.Time) time.Time {
@@ -210,14 +210,14 @@ func (s schedule) firstWallTime(at, start time.Time) time.Time {
 	if start.IsZero() || s.fields.Hour&everyHour == everyHour {
 		return wall
 	}
-	if resume := wallTime(start, start.Add(-time.Second)); at.Equal(start) || wall.Before(resume) {
-		return resume
+	if previousEnd := wallTime(start, start.Add(-time.Second)); at.Equal(start) || wall.Before(previousEnd) {
+		return previousEnd
 	}
 	return wall
 }
 
 // nextWallTime returns the first matching wall time at or after wall, or the zero time if there is
-// none. robfig/cron searches five years, but 29 February can be eight years away, around 2100.
+// none. robfig/cron searches five years ahead, but 29 February can be eight years away, as in 2097.
 func nextWallTime(fields *robfig.SpecSchedule, wall time.Time) time.Time {
 	found := fields.Next(wall.Add(-time.Second))
 	if found.IsZero() {
@@ -228,11 +228,11 @@ func nextWallTime(fields *robfig.SpecSchedule, wall time.Time) time.Time {
 
 const day = 24 * time.Hour
 
-// A due tick that is older than missedAfter counts as missed. A restart takes less time.
+// missedAfter is the age from which a due tick counts as missed. A restart takes less time.
 const missedAfter = 30 * time.Second
 
-// plan splits the due ticks in (last, upTo]: run has the ticks to enqueue, oldest first, and missed
-// is the newest tick to drop, or the zero time. upTo is now, or the start of a pause.
+// plan splits the due ticks in (last, upTo]. run has the ticks to enqueue, oldest first. missed is
+// the newest tick to drop, or the zero time. upTo is now, or the start of a pause.
 func (s schedule) plan(last, upTo, now time.Time) (run []time.Time, missed time.Time) {
 	maxMissed := map[Missed]int{MissedOnce: 1, MissedAll: cmp.Or(s.entry.MissedMax, 100)}[s.entry.Missed]
 	const maxOnTime = int(missedAfter/time.Second) + 1

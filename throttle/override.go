@@ -52,7 +52,7 @@ func (o *Override) UnmarshalText(text []byte) (err error) {
 }
 
 // KeyState describes how one key of a limit differs from the limit. String formats a KeyState for
-// people, such as "1/10s from the config now 4.5/min (rate limited 2 times in a row)".
+// people, such as "1/10s from the config now 4.5/min (last 2 calls rate limited)".
 type KeyState struct {
 	Key string
 	Override
@@ -78,9 +78,12 @@ func (k KeyState) String() string {
 		text += " now " + k.pace
 	}
 	var reasons []string
-	if k.rateLimited > 0 {
-		reasons = append(reasons, fmt.Sprintf("rate limited %d times in a row", k.rateLimited))
-	} else if k.slowed {
+	switch {
+	case k.rateLimited > 1:
+		reasons = append(reasons, fmt.Sprintf("last %d calls rate limited", k.rateLimited))
+	case k.rateLimited == 1:
+		reasons = append(reasons, "last call rate limited")
+	case k.slowed:
 		reasons = append(reasons, "was rate limited")
 	}
 	if k.pace != "" && k.latency > 0 {

@@ -45,7 +45,7 @@ func changeLimit(done string, change func(l *waitdb.DB, ctx context.Context, lim
 	}
 }
 
-// limitView is a limit with the jobs that wait for it, its blocked keys and its overrides.
+// limitView is a limit with the jobs that wait for it, and the keys that differ from it now.
 type limitView struct {
 	Name          string        `json:"name"`
 	Definition    string        `json:"definition"`
@@ -56,6 +56,7 @@ type limitView struct {
 	Waiting       []backlogView `json:"waiting,omitempty"`
 	Blocked       []keyView     `json:"blocked,omitempty"`
 	Overrides     []keyView     `json:"overrides,omitempty"`
+	Adapted       []keyView     `json:"adapted,omitempty"` // keys that have no override, and differ by what the upstream said
 }
 
 // backlogView is the jobs that wait for a key of a limit.
@@ -71,8 +72,8 @@ func (b backlogView) String() string {
 
 type keyView struct {
 	Key   string    `json:"key"`
-	Text  string    `json:"text,omitempty"` // an override's rate and capacity, and why they changed; empty for a block
-	Until time.Time `json:"until,omitzero"` // end of the block; zero for an override
+	Text  string    `json:"text,omitempty"` // rate and capacity, and why they differ; empty for a block
+	Until time.Time `json:"until,omitzero"` // end of the block; zero for a key that is not blocked
 }
 
 func (k keyView) String() string {
@@ -111,7 +112,11 @@ func limitViews(ctx context.Context, q *inspect.Queues, byShard bool, limits ...
 			v.Blocked = append(v.Blocked, keyView{Key: b.Key, Until: b.Until})
 		}
 		for _, k := range l.Keys {
-			v.Overrides = append(v.Overrides, keyView{Key: k.Key, Text: k.String()})
+			list := &v.Overrides
+			if k.Override == (throttle.Override{}) {
+				list = &v.Adapted
+			}
+			*list = append(*list, keyView{Key: k.Key, Text: k.String()})
 		}
 		views = append(views, v)
 	}
@@ -275,7 +280,17 @@ func (c *limitsUnset) Run(ctx context.Context, conn *connection, q *inspect.Queu
 		return cli.Usagef("no key of %s is given: want --key KEY", c.Name)
 	}
 	key, err := c.normalized(conn.conf)
-	if err == nil && !c.Yes {
+	if err != nil {
+		return err
+	}
+	limit, err := q.Definition(ctx, c.Name)
+	if err != nil {
+		return err
+	}
+	if !slices.ContainsFunc(limit.Keys, func(k throttle.KeyState) bool { return k.Key == key && k.Override != throttle.Override{} }) {
+		return fmt.Errorf("%s has no override", display.Meter(c.Name+"|"+key))
+	}
+	if !c.Yes {
 		err = confirmed(q.KeyChangeImpact(ctx, c.Name, key, throttle.Override{}))
 	}
 	if err != nil {

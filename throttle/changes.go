@@ -16,13 +16,12 @@ type JobID struct{ Queue, ID string }
 
 // Change is one entry of the changelog: a change of a limit, a schedule, a queue or jobs.
 type Change struct {
-	// ID identifies the entry, as the ID of an entry of a Redis stream. Later entries have higher
-	// IDs.
+	// ID is the ID of the entry in a Redis stream. Later entries have higher IDs.
 	ID string
 	// At is the time of the change by Redis's clock.
 	At time.Time
-	// What is the kind of change, such as defined (a limit by a config file), set, unset, deleted,
-	// paused, resumed, reset, blocked, unblocked, run, retried, cancelled or archived.
+	// What is the kind of change, such as defined (by a config file), set, unset, deleted, paused,
+	// resumed, reset, blocked, unblocked, run, retried, cancelled or archived.
 	What string
 	// Limit and Key are the limit and the key that were changed. Key is empty for a change of the
 	// limit itself. Both are empty for a change of a schedule, a queue or jobs.
@@ -45,8 +44,8 @@ type Change struct {
 	Job JobID
 }
 
-// WithActor returns a context with an actor, which is a user or a program. If a method that changes
-// something gets this context, its entry in the changelog has the actor in By.
+// WithActor returns a context with an actor, a user or a program. A Change that is made with this
+// context has the actor in By.
 func WithActor(ctx context.Context, actor string) context.Context {
 	return script.WithActor(ctx, actor)
 }
@@ -80,8 +79,8 @@ func (s *shared) Note(ctx context.Context, c Change) error {
 	return unavailable(s.run(ctx, noteScript, args...).Err())
 }
 
-// newChange reads an entry that a script has written with lua/limits/include/change.lua. Redis puts
-// a time in milliseconds into the entry's ID, and newChange reads At from there.
+// newChange reads an entry that a script has written with lua/limits/include/change.lua. The
+// entry's ID begins with its time in milliseconds.
 func newChange(entry redis.XMessage) Change {
 	text := func(field string) string {
 		value, _ := entry.Values[field].(string)

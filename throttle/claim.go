@@ -26,7 +26,7 @@ func (l Limit) meter(since int64) *meter.Limit {
 	}
 }
 
-// A claim is one need of a call, with the meter that it needs and the time of the call.
+// A claim is one need of a call, with its meter.
 type claim struct {
 	meter.Gate
 	need  Need
@@ -35,15 +35,13 @@ type claim struct {
 	now   int64 // time of the call in microseconds
 }
 
-// pausedUS is the least RetryAfter of a paused limit, in microseconds. With this value, repeated
-// requests cost little, and callers still notice Resume soon.
-const pausedUS = 60_000_000
+// minPausedUS is the least RetryAfter of a paused limit, in microseconds.
+const minPausedUS = 60_000_000
 
 // bottleneck returns the claim with the longest wait, and the first time at which the permits of
-// all claims are available. A window with a margin can close again before the other meters are
-// ready. So bottleneck takes the latest ready time of the claims, and asks all meters again from
-// there. If a claim's limit is paused, or if 100 steps find no time for all claims, bottleneck
-// returns a time at which the caller should request again.
+// all claims are available. It asks all meters again for each later time, because a window with a
+// margin can close before the other meters are ready. If a claim's limit is paused, or if 100 steps
+// find no such time, the result is a time at which the caller should request again.
 func bottleneck(claims []claim) (slowest *claim, at int64) {
 	at = -1
 	from := claims[0].now
@@ -51,7 +49,7 @@ func bottleneck(claims []claim) (slowest *claim, at int64) {
 		before := at
 		for i := range claims {
 			c := &claims[i]
-			ready := max(c.now+pausedUS, c.Blocked, from)
+			ready := max(c.now+minPausedUS, c.Blocked, from)
 			if !c.Paused {
 				ready = c.ReadyFrom(c.now, int64(c.need.Cost), from)
 			}
@@ -66,8 +64,8 @@ func bottleneck(claims []claim) (slowest *claim, at int64) {
 	return slowest, at
 }
 
-// decision returns the decision of a call, with the limit, key and numbers of the claim c. It reads
-// the present state of c's meter. So takeAll first takes all permits, and then calls decision.
+// decision returns the decision of a call, with the limit, key and numbers of the claim c. The
+// numbers show the present state of c's meter.
 func (c *claim) decision(outcome Outcome) Decision {
 	return Decision{
 		Outcome: outcome, Limit: c.need.Limit, Key: c.need.Key, Cost: c.need.Cost,

@@ -78,7 +78,7 @@ func (c *coalescer[T]) do(ctx context.Context, call *T) error {
 // sendAll sends waiting calls until there are none.
 func (c *coalescer[T]) sendAll() {
 	for {
-		runtime.Gosched() // lets callers that are about to call join the batch
+		runtime.Gosched() // lets other goroutines add their calls to the batch
 		c.mu.Lock()
 		c.waiting = slices.DeleteFunc(c.waiting, func(p *pending[T]) bool { return p.ctx.Err() != nil })
 		n := min(len(c.waiting), script.MaxCalls)

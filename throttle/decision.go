@@ -47,10 +47,11 @@ func (o Outcome) String() string {
 //
 // If the call needs several limits, Limit and Key name the need that decided: for a denied call the
 // need with the longest wait, and for an allowed call the need with the fewest permits left. The
-// numbers are those of its meter, as in RateLimit headers.
+// numbers are those of this need's meter.
 type Decision struct {
 	Outcome Outcome
-	// Limit, Key and Cost are the need that decided. Cost is the sum of all needs of its meter.
+	// Limit, Key and Cost are the need that decided. Cost is the sum of the call's needs of this
+	// limit and key.
 	Limit string
 	Key   string
 	Cost  int
@@ -63,10 +64,9 @@ type Decision struct {
 	// RetryAfter is the time until the same call could be allowed if no other call takes the
 	// permits first, rounded up to a microsecond. It is 0 for all outcomes other than Denied. For a
 	// concurrency limit it assumes that no lease is extended. For a paused limit it is at least a
-	// minute. For a waiting job it is an estimate, as if all lanes of a meter had equal turns.
+	// minute. For a waiting job it is an estimate.
 	RetryAfter time.Duration
-	// BeginIn is the time until permits that a job got in advance become available. The job must
-	// not begin sooner. BeginIn is 0 if all permits are available now.
+	// BeginIn is the time until the job may begin. It is 0 if the job got no permits in advance.
 	BeginIn time.Duration
 	// ResetAfter is the time until all permits are available again, if no call takes more.
 	ResetAfter time.Duration
@@ -84,8 +84,8 @@ type Decision struct {
 	// took leases never have the same Holder.
 	Holder string
 	Lease  time.Duration
-	// Waited is the time since the first denial of an allowed job. It is 0 for a job that did not
-	// wait.
+	// Waited is the time from the first denial of an allowed job to this decision. It is 0 for a
+	// job that did not wait.
 	Waited time.Duration
 	// Denials is the number of times that an allowed job was denied.
 	Denials int
@@ -113,24 +113,23 @@ func (d Decision) String() string {
 		}
 		return fmt.Sprintf("no such limit: %s", d.Limit)
 	case Expired:
-		return fmt.Sprintf("limit %s did not let it run within the time that it may wait", name)
+		return fmt.Sprintf("limit %s did not let the job run within the time that it may wait", name)
 	}
 	return d.Outcome.String()
 }
 
-// settled records the new cost of the i-th need in Taken. A charge of a funnel or token bucket has
-// moved its arrival time by owedUS microseconds, which is 0 for other meters. settled moves the
-// call's mark by the same time, so a later Settle does not take the charge for another call's cost.
+// settled sets the cost of the i-th need in Taken. owedUS is the time by which the charge of a
+// funnel or token bucket delays later calls, else 0. settled moves the call's mark by owedUS, so
+// that a later Settle does not count the charge as another call's cost.
 func (d Decision) settled(i, cost int, owedUS int64) {
 	if d.Taken[i].Cost = cost; d.marks[i][0] > 0 {
 		d.marks[i][0] += owedUS
 	}
 }
 
-// newDecision reads a reply as lua/limits/include/needs.lua and take.lua describe it. Times are
-// microseconds of Redis's clock, and become durations here, so this process's clock does not
-// matter. newDecision also returns the whole reply as numbers, because a reply to a job has further
-// ones.
+// newDecision reads a reply as lua/limits/include/needs.lua and take.lua describe it. Times in the
+// reply are microseconds of Redis's clock. newDecision also returns all numbers of the reply,
+// because the reply to a job has more than a Decision has.
 func newDecision(reply []any, needs []Need, holder string) (Decision, []int64) {
 	n := make([]int64, max(9, len(reply)))
 	for i := range reply {

@@ -23,7 +23,7 @@ const (
 )
 
 // define stores all limits in this process before it writes the first to Redis. If Redis is down,
-// defineAgain writes the limits later, when a call misses one.
+// defineAgain writes the limits when a later call needs one of them.
 func (s *shared) define(ctx context.Context, limits []Limit) error {
 	s.mu.Lock()
 	for _, l := range limits {
@@ -60,7 +60,7 @@ func (s *shared) defineAgain(ctx context.Context, lost string) (bool, error) {
 		}
 		count += min(changed, 1)
 	}
-	if count > 0 { // of many concurrent calls that miss a limit, only the first logs this
+	if count > 0 { // of many concurrent calls, only the first logs this
 		s.log.Warn("limits were missing in Redis, and were defined again from the config", "limit", lost, "defined", count)
 	}
 	return true, nil
@@ -91,10 +91,11 @@ func (s *shared) write(ctx context.Context, source string, l Limit) (changed int
 	return int(reply[0]), unavailable(err)
 }
 
-// fields returns the fields and values of a definition in Redis, with the window boundaries of its
-// calendar, and with the default of each setting that the limit leaves out, except max_block_us. Meters count with n and period_us.
-// For all kinds but a fixed window, period_us includes the margin. The rate without the margin is
-// rate_n and per_us. If the result has a field twice, Redis stores the later value.
+// fields returns the names and values of a definition's fields in Redis. Settings that the limit
+// leaves out get their defaults, except max_block. The parameter edges has the window boundaries of
+// the limit's calendar; it is empty for a limit without a calendar. Meters count with n and
+// period_us. Their period_us includes the margin, except for a fixed window. The rate without the
+// margin is rate_n and per_us. If the result has a field twice, Redis stores the later value.
 func (l Limit) fields(edges string) []any {
 	fields := []any{
 		"kind", string(l.Kind), "capacity", l.MaxCost(), "n", l.MaxCost(), "period_us", 0,
@@ -105,10 +106,10 @@ func (l Limit) fields(edges string) []any {
 			fields = append(fields, more...)
 		}
 	}
-	counts := l.meter(0)
+	inMeter := l.meter(0)
 	add(l.Kind == Concurrency, "lease_us", l.lease().Microseconds())
-	add(l.Kind != Concurrency, "n", l.Rate.N, "period_us", counts.PeriodUS())
-	add(l.Kind == FixedWindow, "offset_us", counts.OffsetUS())
+	add(l.Kind != Concurrency, "n", l.Rate.N, "period_us", inMeter.PeriodUS())
+	add(l.Kind == FixedWindow, "offset_us", inMeter.OffsetUS())
 	add(edges != "", "edges", edges)
 	add(l.MaxBlock != 0, "max_block_us", l.MaxBlock.Microseconds())
 	add(l.Zone != "", "zone", l.Zone)
@@ -120,8 +121,7 @@ func (l Limit) fields(edges string) []any {
 	return fields
 }
 
-// delete also removes the limit from s.defined. Otherwise defineAgain would write the deleted limit
-// again, as it does with a lost limit.
+// delete also removes the limit from s.defined, so that defineAgain does not write the limit again.
 func (s *shared) delete(ctx context.Context, name string) error {
 	s.mu.Lock()
 	delete(s.defined, name)
@@ -203,10 +203,9 @@ func (s *shared) Parse(name string, fields map[string]string) (l Limit, complete
 	return l, true
 }
 
-// ExtendCalendars stores the window boundaries of limits around the time nowUS of Redis's clock, in
-// microseconds. A script needs it when it has reached the last window in Redis. All processes
-// compute the same boundaries, so several processes can store them at once. If the limit has
-// changed meanwhile, the script ignores the boundaries.
+// ExtendCalendars stores the window boundaries of limits around nowUS, Redis's time in
+// microseconds. A script needs more boundaries when it reaches the last window in Redis.
+// ExtendCalendars ignores limits that do not exist.
 func (s *shared) ExtendCalendars(ctx context.Context, names []string, nowUS int64) error {
 	for _, name := range names {
 		l, err := s.definition(ctx, name)
@@ -224,10 +223,10 @@ func (s *shared) ExtendCalendars(ctx context.Context, names []string, nowUS int6
 	return nil
 }
 
-// Extended calls run, which runs a script that may need more window boundaries. Lua cannot compute
-// them, because it has no time zones. The reply begins with the names of the limits that need
-// boundaries, separated by spaces. Redis's time follows. If there are names, Extended stores the
-// boundaries and calls run again. Without names, it returns the reply from Redis's time on.
+// Extended calls run, which runs a script and returns its reply. The reply begins with the names of
+// the limits that need more window boundaries, separated by spaces, and Redis's time. If there are
+// names, Extended stores the boundaries and calls run again. The result rest is the reply without
+// the names.
 func (s *shared) Extended(ctx context.Context, run func() ([]any, error)) (rest []any, err error) {
 	for range 3 {
 		reply, err := run()
@@ -245,15 +244,14 @@ func (s *shared) Extended(ctx context.Context, run func() ([]any, error)) (rest 
 	return nil, errCalendar
 }
 
-// convertBatch is the largest number of meters in one call of the script. Such a call takes
-// less than a millisecond of Redis's time.
+// convertBatch is the largest number of meters in one call of convertScript. Such a call takes less
+// than a millisecond of Redis's time.
 const convertBatch = 50
 
-// convert converts all meters of a limit after a change of its rate. Each call of Allow converts
-// the meter that it uses, but an idle meter would expire by the old rate. convert finds the meters
-// by a scan of the names of all keys of the Redis server. With an index of the meters, every call
-// would have to update the index. A meter expires a minute after all its permits are free again, so
-// a scan of less than a minute loses no state.
+// convert converts all meters of a limit after a change of its rate. Allow converts only the meters
+// that it uses, and an idle meter would expire by the old rate. convert scans the names of all keys
+// of the Redis server. A meter expires a minute after all its permits are free again, so a scan of
+// less than a minute loses no state.
 func (s *shared) convert(ctx context.Context, l Limit) error {
 	node, err := script.Node(ctx, s.rdb, s.prefix)
 	if err != nil {
@@ -297,9 +295,8 @@ func (s *shared) unsetKey(ctx context.Context, limit, key string) error {
 	return s.change(ctx, limit, setKeyScript, limit, key, script.Actor(ctx), "")
 }
 
-// defineKeys writes the overrides of a definition, and their text. If the
-// definition before had the same override for a key, the script leaves the key as it is, so that a
-// change at run time stays.
+// defineKeys writes the overrides of a definition, and their text. If the previous definition had
+// the same override for a key, a change of this override at run time stays.
 func (s *shared) defineKeys(ctx context.Context, l Limit) error {
 	var text strings.Builder
 	args := []any{l.Name, string(l.Kind), ""}
@@ -347,8 +344,8 @@ func (s *shared) Key(ctx context.Context, limit, key string) (l Limit, state Key
 	return l, readKey(l, key, record), unavailable(err)
 }
 
-// readKey reads a record of lua/limits/include/record.lua, which lists its 13 words. For a corrupt
-// record it returns a KeyState that does not differ from the limit.
+// readKey reads the 13 words of a record: see lua/limits/include/record.lua. For a corrupt record
+// it returns a KeyState that does not differ from the limit.
 func readKey(l Limit, key, record string) KeyState {
 	words := strings.Fields(record)
 	k := KeyState{Key: key, Share: 1}

@@ -45,9 +45,8 @@ func scriptError(needs []Need, err error) error {
 		ErrUnavailable, strings.Join(resets, "; "), err)
 }
 
-// FieldError reports one invalid field of an argument, such as a [Limit]. A program can use the
-// parts of the error in its own message, for example with the line of a config file. errors.As
-// finds a FieldError in an error of this package. Limit.Validate can join several FieldErrors.
+// FieldError reports one invalid field of an argument, such as a [Limit]. errors.As finds a
+// FieldError in an error of this package. Limit.Validate can join several FieldErrors.
 type FieldError struct {
 	// Field is the name of the field, in lower case as in a config file.
 	Field string

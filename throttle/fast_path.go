@@ -15,10 +15,9 @@ import (
 	"github.com/headgate/headgate/internal/script"
 )
 
-// The fast path is a short script, lua/limits/fast_path.lua, which decides most calls. All limits
-// of such a call are funnels or token buckets with only a rate and a capacity, and no job waits for
-// their permits. The script checks that this process's copies of the limits are still valid,
-// decides with a few comparisons, and replies with the state of each meter. From that state the
+// The fast path is a short script, lua/limits/fast_path.lua, that decides most calls. It decides a
+// call if all its limits are funnels or token buckets with only a rate and a capacity, and if no
+// job waits for permits. The script replies with the state of each meter. From this state, the
 // meters in Go compute the numbers of the Decision.
 
 // fastLimit is this process's copy of a limit.
@@ -30,9 +29,8 @@ type fastLimit struct {
 	skip    atomic.Int64 // remaining number of calls that do not try the fast path
 }
 
-// skippedCalls is the number of calls of a limit that do not try the fast path after it could not
-// decide a call. Each try costs a round trip. After skippedCalls calls, the next one reads the
-// limit again.
+// If the fast path could not decide a call of a limit, the next skippedCalls calls do not try it,
+// because a try costs a round trip. The call after them reads the limit again.
 const skippedCalls = 64
 
 // parseFastLimit reads a limit's summary: the kind, n, the period in microseconds and the capacity.
@@ -77,7 +75,7 @@ func (s *shared) fastLimits(ctx context.Context, needs []Need) ([]*fastLimit, er
 			}
 			return nil, nil
 		}
-		// The limit can be nil: another call may delete a copy that this call has loaded already.
+		// f.limit is nil if another call has just deleted this copy.
 		if f.limit == nil || need.Cost == 0 || need.Cost > f.limit.Capacity {
 			return nil, nil
 		}
@@ -130,9 +128,8 @@ type fastBatch struct {
 }
 
 // sendFast sends calls in one script, and decides the calls that the script could decide. For jobs,
-// the caller's name and the number of its call let Redis recognize a repeat. If a limit changed
-// between two calls, the calls can have different copies of the limit. In that case sendFast leaves
-// out the later call.
+// the caller's name and the number of its call let Redis recognize a repeat. If a limit has just
+// changed, two calls can have different copies of it. sendFast then leaves out the later call.
 func (s *shared) sendFast(ctx context.Context, calls []*call, areJobs bool) {
 	b, indexes := &fastBatch{keys: []string{s.prefix}}, map[string]int{}
 next:

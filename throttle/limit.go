@@ -27,9 +27,9 @@ const (
 	// TokenBucket has the same guarantee as Funnel, described differently: it has Capacity tokens
 	// at first, and is refilled at Rate.
 	TokenBucket Kind = "token_bucket"
-	// FixedWindow lets N through in each aligned period: a calendar hour, day, week or month of the
-	// Zone, or a multiple of any other period. Around a boundary between two periods, 2·N can pass
-	// in a short time.
+	// FixedWindow lets N through in each window. An hour, day, week or month follows the calendar
+	// of the Zone; other windows start at multiples of the period. Around a boundary between two
+	// windows, 2·N can pass in a short time.
 	FixedWindow Kind = "fixed_window"
 	// SlidingLog lets N through in every window of one period, exactly. It keeps the times of the
 	// last N permits, about 10 bytes each.
@@ -75,9 +75,9 @@ type Limit struct {
 	// never runs. For kinds that count in windows it is the N of the rate, and is left out. For
 	// concurrency it is required. The zero value means `1`.
 	Capacity int `yaml:"capacity"`
-	// Margin makes up for network jitter, which could make a strict server count one call too many
-	// in its window. The margin lengthens the period. A fixed window instead opens later and closes
-	// earlier by the margin. The zero value means none.
+	// Margin lengthens the period, so that a strict server does not count a call too many because
+	// of network jitter. A fixed window opens later and closes earlier by the margin instead. The
+	// zero value means none.
 	Margin time.Duration `yaml:"margin"`
 	// Zone is the time zone whose calendar a fixed window follows, by its IANA name. The zero value
 	// means `UTC`.
@@ -98,8 +98,8 @@ type Limit struct {
 	// Overrides are keys with another rate or capacity. If tasks in a config file use the limit
 	// with `key: host(…)`, the hosts here are normalized too.
 	Overrides map[string]Override `yaml:"overrides"`
-	// Paused is whether the limit hands out nothing at present. Pause and Resume change it; Define
-	// and Set leave it as it is.
+	// Paused reports whether the limit is paused. Pause and Resume change it. Define and Set ignore
+	// it.
 	Paused bool
 }
 

@@ -40,8 +40,8 @@ import (
 //
 // # In Redis
 //
-// A call is one round trip and one script, which concurrent calls share. Redis needs O(1) time for
-// each need, or O(log n) for sliding logs and concurrency limits. All times are Redis's own, so the
+// A call takes one round trip. Concurrent calls share round trips. Redis needs O(1) time for each
+// need, or O(log n) for sliding logs and concurrency limits. All times are Redis's own, so the
 // clocks of the processes do not matter.
 //
 // Errors that wrap [ErrUnavailable] mean that Redis was not reached, did not answer, or answered
@@ -104,7 +104,7 @@ func New(rdb redis.UniversalClient, opts Options) *Limiter { return &Limiter{new
 // NewLocal returns a limiter that keeps its meters in this process.
 func NewLocal(opts Options) *Limiter { return &Limiter{newLocal(opts)} }
 
-// Allow takes one permit of the limit for the key, if there is one. A denial changes nothing.
+// Allow takes one permit of the limit for the key, if one is free. A denial changes nothing.
 func (l *Limiter) Allow(ctx context.Context, limit, key string) (Decision, error) {
 	return l.AllowN(ctx, limit, key, 1)
 }
@@ -136,8 +136,7 @@ func (l *Limiter) AllowAll(ctx context.Context, needs ...Need) (Decision, error)
 
 // Throttle is redis-cell's CL.THROTTLE: it takes quantity permits, or none. The call itself defines
 // the limit: count permits per period, with bursts of up to maxBurst+1. Its keys are separate from
-// the keys of named limits. If the numbers for a key change, permits in use stay in use, as with
-// Set.
+// the keys of named limits. If the rate for a key changes, permits in use stay in use.
 func (l *Limiter) Throttle(ctx context.Context, key string, maxBurst, count int, period time.Duration, quantity int) (Decision, error) {
 	if err := validMeter("cell", key); err != nil {
 		return Decision{}, err
@@ -283,8 +282,8 @@ func (l *Limiter) Blocks(ctx context.Context, limit string) ([]Blocked, error) {
 	return l.backend.blocks(ctx, limit)
 }
 
-// Reset makes all permits of a key available, unblocks the key, and discards what the key's rate
-// has adapted to. Leases are lost: their holders notice it when they Extend.
+// Reset makes all permits of a key available, unblocks the key, and discards the pace to which the
+// key has adapted. Leases are lost: their holders notice it when they Extend.
 func (l *Limiter) Reset(ctx context.Context, limit, key string) error {
 	if err := validMeter(limit, key); err != nil {
 		return err

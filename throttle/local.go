@@ -35,11 +35,11 @@ func newLocal(opts Options) *local {
 	return l
 }
 
-// An activeLimit is a defined limit, with what the meters need of it.
+// An activeLimit is a limit that Define or Set has defined.
 type activeLimit struct {
 	Limit
-	counts *meter.Limit // limit of the meters whose keys have no override
-	file   Limit        // limit as the last Define had it; zero if only Set defined it
+	inMeter *meter.Limit // the limit of meters whose keys have no override
+	file    Limit        // the limit of the last Define; zero if only Set defined it
 }
 
 // override is a key's override, valid for one kind of limit. A removed override is kept for a
@@ -51,10 +51,10 @@ type override struct {
 	since int64 // microsecond at which the override was set or removed
 }
 
-// allow checks all meters before it takes permits. The needs are sorted. If several needs are
-// impossible, the decision names the first of them, as in Redis.
+// allow checks all meters before it takes permits. If several needs are impossible, the decision
+// names the first of them.
 func (l *local) allow(_ context.Context, needs []Need) (Decision, error) {
-	now := l.begin()
+	now := l.lock()
 	defer l.mu.Unlock()
 	claims := make([]claim, len(needs))
 	for i, need := range needs {
@@ -95,12 +95,12 @@ func (l *local) claim(now int64, r *activeLimit, need Need) claim {
 	return c
 }
 
-// throttle stores its meters under the empty limit name, which no named limit has. If the call's
-// numbers differ from those of the key's last call, the meter treats this as a change of its limit.
+// throttle stores its meters under the empty limit name, which no named limit has. If the call has
+// another rate than the key's last call, the rate of the meter changes.
 func (l *local) throttle(_ context.Context, key string, limit Limit, quantity int) (Decision, error) {
-	now := l.begin()
+	now := l.lock()
 	defer l.mu.Unlock()
-	c := l.claim(now, &activeLimit{Limit: limit, counts: limit.meter(now)}, Need{Key: key, Cost: quantity})
+	c := l.claim(now, &activeLimit{Limit: limit, inMeter: limit.meter(now)}, Need{Key: key, Cost: quantity})
 	if quantity > limit.Capacity {
 		return c.decision(Impossible), nil
 	}
@@ -115,10 +115,9 @@ func (l *local) throttle(_ context.Context, key string, limit Limit, quantity in
 	return d, nil
 }
 
-// extend extends the remaining leases even if one lease is lost. The holder should then stop, and
-// frees the remaining leases itself.
+// extend extends the remaining leases even if one lease is lost.
 func (l *local) extend(_ context.Context, holder string, needs []Need) (bool, error) {
-	now := l.begin()
+	now := l.lock()
 	defer l.mu.Unlock()
 	held := true
 	for _, need := range needs {
@@ -133,7 +132,7 @@ func (l *local) extend(_ context.Context, holder string, needs []Need) (bool, er
 
 // free does not read the limit, so it frees a lease even after a change or deletion of the limit.
 func (l *local) free(_ context.Context, holder string, needs []Need) error {
-	l.begin()
+	l.lock()
 	defer l.mu.Unlock()
 	for _, need := range needs {
 		if c, ok := l.meters[meterID{Concurrency, meterKey{need.Limit, need.Key}}].(*meter.Leases); ok {
@@ -145,7 +144,7 @@ func (l *local) free(_ context.Context, holder string, needs []Need) error {
 
 func (l *local) settle(_ context.Context, d Decision, i, cost int) error {
 	need, mark := d.Taken[i], d.marks[i]
-	return l.change(need.Limit, func(r *activeLimit, now int64) {
+	return l.withLimit(need.Limit, func(r *activeLimit, now int64) {
 		c := l.claim(now, r, need)
 		at, more := d.At.UnixMicro(), int64(cost-need.Cost)
 		owedUS := int64(0)
@@ -162,7 +161,7 @@ func (l *local) settle(_ context.Context, d Decision, i, cost int) error {
 }
 
 func (l *local) define(_ context.Context, limits []Limit) error {
-	now := l.begin()
+	now := l.lock()
 	defer l.mu.Unlock()
 	for _, limit := range limits {
 		limit.Paused, limit.Apps, limit.Overrides = false, slices.Clone(limit.Apps), maps.Clone(limit.Overrides)
@@ -177,7 +176,7 @@ func (l *local) define(_ context.Context, limits []Limit) error {
 }
 
 func (l *local) set(_ context.Context, limit Limit) error {
-	now := l.begin()
+	now := l.lock()
 	defer l.mu.Unlock()
 	l.put(limit, now)
 	return nil
@@ -188,7 +187,7 @@ func (l *local) set(_ context.Context, limit Limit) error {
 func (l *local) put(limit Limit, now int64) *activeLimit {
 	was := l.defined[limit.Name]
 	if was == nil {
-		was = &activeLimit{counts: Limit{}.meter(0)}
+		was = &activeLimit{inMeter: Limit{}.meter(0)}
 	}
 	limit.Paused = was.Paused
 	limit.Apps, limit.Overrides = slices.Clone(limit.Apps), nil
@@ -200,23 +199,23 @@ func (l *local) put(limit Limit, now int64) *activeLimit {
 	default:
 		limit.Capacity = 0
 	}
-	since := was.counts.Since
+	since := was.inMeter.Since
 	if was.String() != limit.String() {
 		since = now
 	}
 	r := *was
-	r.Limit, r.counts = limit, limit.meter(since)
+	r.Limit, r.inMeter = limit, limit.meter(since)
 	l.defined[limit.Name] = &r
 	for id := range l.meters {
 		if id.kind == r.Kind && id.limit == r.Name {
-			l.recount(&r, id.key) // permits in use become available at the new rate
+			l.convertMeter(&r, id.key) // permits in use become available at the new rate
 		}
 	}
 	return &r
 }
 
 func (l *local) delete(_ context.Context, name string) error {
-	return l.change(name, func(_ *activeLimit, _ int64) {
+	return l.withLimit(name, func(_ *activeLimit, _ int64) {
 		delete(l.defined, name)
 		maps.DeleteFunc(l.blocked, func(key meterKey, _ int64) bool { return key.limit == name })
 		maps.DeleteFunc(l.overrides, func(key meterKey, _ *override) bool { return key.limit == name })
@@ -224,7 +223,7 @@ func (l *local) delete(_ context.Context, name string) error {
 }
 
 func (l *local) limits(_ context.Context) ([]Limit, error) {
-	l.begin()
+	l.lock()
 	defer l.mu.Unlock()
 	var limits []Limit
 	for _, name := range slices.Sorted(maps.Keys(l.defined)) {
@@ -238,11 +237,11 @@ func (l *local) limits(_ context.Context) ([]Limit, error) {
 // pause pauses or resumes the limit. A pause is no part of the definition, so Set and Define keep
 // it.
 func (l *local) pause(_ context.Context, name string, paused bool) error {
-	return l.change(name, func(r *activeLimit, _ int64) { r.Paused = paused })
+	return l.withLimit(name, func(r *activeLimit, _ int64) { r.Paused = paused })
 }
 
 func (l *local) block(_ context.Context, limit, key string, until time.Time) error {
-	return l.change(limit, func(_ *activeLimit, now int64) {
+	return l.withLimit(limit, func(_ *activeLimit, now int64) {
 		if at := until.UnixMicro(); at > now {
 			l.blocked[meterKey{limit, key}] = min(at, meter.MaxTime)
 		} else {
@@ -252,7 +251,7 @@ func (l *local) block(_ context.Context, limit, key string, until time.Time) err
 }
 
 func (l *local) blocks(_ context.Context, limit string) ([]Blocked, error) {
-	now := l.begin()
+	now := l.lock()
 	defer l.mu.Unlock()
 	var blocks []Blocked
 	for key, at := range l.blocked {
@@ -265,7 +264,7 @@ func (l *local) blocks(_ context.Context, limit string) ([]Blocked, error) {
 }
 
 func (l *local) reset(_ context.Context, limit, key string) error {
-	return l.change(limit, func(r *activeLimit, _ int64) {
+	return l.withLimit(limit, func(r *activeLimit, _ int64) {
 		delete(l.meters, meterID{r.Kind, meterKey{limit, key}})
 		delete(l.blocked, meterKey{limit, key})
 	})
@@ -273,7 +272,7 @@ func (l *local) reset(_ context.Context, limit, key string) error {
 
 func (l *local) setKey(_ context.Context, limit, key string, o Override) error {
 	var invalid error
-	err := l.change(limit, func(r *activeLimit, now int64) {
+	err := l.withLimit(limit, func(r *activeLimit, now int64) {
 		if invalid = o.validate(r.Limit); invalid == nil {
 			l.override(r, key, override{o, false, r.Kind, now})
 		}
@@ -285,15 +284,14 @@ func (l *local) setKey(_ context.Context, limit, key string, o Override) error {
 // number of permits in use does not change.
 func (l *local) override(r *activeLimit, key string, o override) {
 	l.overrides[meterKey{r.Name, key}] = &o
-	l.recount(r, key)
+	l.convertMeter(r, key)
 }
 
 func (l *local) unsetKey(_ context.Context, limit, key string) error {
-	return l.change(limit, func(r *activeLimit, now int64) { l.removeOverride(r, key, now) })
+	return l.withLimit(limit, func(r *activeLimit, now int64) { l.removeOverride(r, key, now) })
 }
 
-// removeOverride removes the override of a key. For Settle it keeps the time of the removal until a
-// sweep drops that time.
+// removeOverride removes the override of a key. It keeps the time of the removal for Settle.
 func (l *local) removeOverride(r *activeLimit, key string, now int64) {
 	if o := l.overrides[meterKey{r.Name, key}]; o != nil && o.kind != "" {
 		l.override(r, key, override{since: now})
@@ -318,7 +316,7 @@ func (l *local) defineKeys(r *activeLimit, limit Limit, now int64) {
 }
 
 func (l *local) keys(_ context.Context, limit string) ([]KeyState, error) {
-	l.begin()
+	l.lock()
 	defer l.mu.Unlock()
 	var keys []KeyState
 	for key, o := range l.overrides {
@@ -332,10 +330,10 @@ func (l *local) keys(_ context.Context, limit string) ([]KeyState, error) {
 
 func (l *local) changes(context.Context, int) ([]Change, error) { return nil, nil }
 
-// change locks l.mu, and calls do with a limit and the time. If the limit does not exist, change
-// does not call do, and returns an error that wraps ErrNoLimit.
-func (l *local) change(name string, do func(r *activeLimit, now int64)) error {
-	now := l.begin()
+// withLimit locks l.mu, and calls do with a limit and the time. If the limit does not exist,
+// withLimit does not call do, and returns an error that wraps ErrNoLimit.
+func (l *local) withLimit(name string, do func(r *activeLimit, now int64)) error {
+	now := l.lock()
 	defer l.mu.Unlock()
 	r := l.defined[name]
 	if r == nil {
@@ -350,9 +348,9 @@ func (l *local) change(name string, do func(r *activeLimit, now int64)) error {
 func (l *local) limitOf(r *activeLimit, key string) *meter.Limit {
 	o := l.overrides[meterKey{r.Name, key}]
 	if o == nil {
-		return r.counts
+		return r.inMeter
 	}
-	own := *r.counts
+	own := *r.inMeter
 	own.Since = max(own.Since, o.since)
 	if o.kind == r.Kind {
 		limit := r.With(o.Override)
@@ -361,18 +359,17 @@ func (l *local) limitOf(r *activeLimit, key string) *meter.Limit {
 	return &own
 }
 
-// recount converts the meter of a key, if there is one, to the present limit of the key. The number
-// of permits in use does not change.
-func (l *local) recount(r *activeLimit, key string) {
+// convertMeter converts the meter of a key, if there is one, to the present limit of the key. The
+// number of permits in use does not change.
+func (l *local) convertMeter(r *activeLimit, key string) {
 	if m := l.meters[meterID{r.Kind, meterKey{r.Name, key}}]; m != nil {
 		m.Define(l.limitOf(r, key))
 	}
 }
 
-// begin locks l.mu, which the caller unlocks, and returns the time in microseconds. It sweeps once
-// in about as many calls as there are meters. So a sweep needs no goroutine, and a call has
-// constant cost on average.
-func (l *local) begin() int64 {
+// lock locks l.mu, which the caller unlocks, and returns the time in microseconds. It sweeps once
+// in about as many calls as there are meters, so a call has constant cost on average.
+func (l *local) lock() int64 {
 	us := l.clock().UnixMicro()
 	l.mu.Lock()
 	l.calls++

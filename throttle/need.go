@@ -33,8 +33,7 @@ func Normalize(needs ...Need) ([]Need, error) {
 }
 
 // normalize is like Normalize, but keeps a Cost of 0, which means that the meter is only read. It
-// adds up the needs of a meter. If it did not, each need would be compared with the same free
-// permits, and the needs together could take more permits than are free.
+// adds up the needs of a meter, because each need alone would be compared with all free permits.
 func normalize(needs []Need) ([]Need, error) {
 	if len(needs) == 0 {
 		return nil, errors.New("needs: want at least one limit")
@@ -77,9 +76,8 @@ func appendMeters(args []any, needs []Need) []any {
 	return args
 }
 
-// isName reports whether text is 1 to 100 letters, digits, or _ . : -. Every call checks its needs,
-// so isName is written without a regular expression, which would be slower. Some other characters
-// are separators: | between a limit and its key, line breaks between meters, commas between apps.
+// isName reports whether text is 1 to 100 letters, digits, or _ . : -. Other characters are
+// separators: | between a limit and its key, line breaks between meters, commas between apps.
 func isName(text string) bool {
 	for i := range len(text) {
 		c := text[i] | 0x20 // a letter's lower case

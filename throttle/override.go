@@ -102,14 +102,14 @@ func (k KeyState) differs() bool { return k.Override != Override{} || k.Share < 
 // Adapt adjusts the rate of each key to what the upstream accepts, up to the limit's rate. A key
 // slows down when the upstream rate limits its calls, and speeds up a little at a time while it
 // accepts them. It also slows down in proportion to how much longer than Latency calls take, by the
-// rule of Scrapy's AutoThrottle. Package scheduler reports how calls go, and Redis shares that
-// among all processes. A local limiter, a fixed window and a concurrency limit do not adapt.
+// rule of Scrapy's AutoThrottle. Package scheduler reports the results of calls, and all processes
+// share them through Redis. A local limiter, a fixed window and a concurrency limit do not adapt.
 //
-// A rate-limited call halves the pace of a key that is at its whole rate, and so does each
-// rate-limited call that follows in a row. If the key is speeding up, the first rate-limited call
-// lowers its pace by a tenth. Each second of accepted calls adds a thousandth of the whole rate
-// (additive increase, multiplicative decrease: Chiu and Jain 1989). State without feedback for an
-// hour is discarded.
+// A rate-limited call halves the pace of a key that has its whole rate. Each further rate-limited
+// call in a row halves the pace again. While the key speeds up, the first rate-limited call lowers
+// its pace by a tenth. Each second of accepted calls adds a thousandth of the whole rate (additive
+// increase, multiplicative decrease: Chiu and Jain 1989). An hour after the last feedback, the pace
+// is discarded.
 type Adapt struct {
 	// Min is the slowest pace, at most the limit's rate. The zero value means a hundredth of the
 	// rate.

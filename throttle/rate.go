@@ -126,8 +126,8 @@ func (r Rate) validate() error {
 	return nil
 }
 
-// String returns the rate as ParseRate reads it, in the longest unit that divides the period: an
-// hour is "1/h" and 90 minutes are "1/90m". The zero Rate is the empty text.
+// String returns the rate as ParseRate reads it, in the longest unit that divides the period. For
+// example, one permit in 90 minutes is "1/90m". The zero Rate is the empty text.
 func (r Rate) String() string {
 	if r == (Rate{}) {
 		return ""

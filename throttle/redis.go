@@ -94,7 +94,7 @@ type call struct {
 
 	limits  []*fastLimit // the limit of each need; nil if the fast path cannot decide the call
 	meters  []int        // index of each need's meter in the fastBatch
-	decided bool         // true if the fast path decided; if false, it has taken nothing for the call
+	decided bool         // true if the fast path decided the call; if false, it took nothing for the call
 
 	holder string // holder of the call's leases, which runAllow sets
 	reply  []any  // the full script's reply to the call
@@ -167,8 +167,7 @@ func (s *shared) undo(ctx context.Context, calls []*call) {
 // Decide calls ask, and returns the decision and the whole reply as integers. The function ask runs
 // a script that replies as lua/limits/allow.lua does, and returns the reply and the holder of the
 // call's leases. If a calendar ends or Redis has lost a limit, the script takes nothing. Decide
-// then extends the calendar, or defines the limits again, and calls ask once more. If each of these
-// cases occurs once, the third try decides.
+// then extends the calendar, or defines the limits again, and calls ask once more.
 func (s *shared) Decide(
 	ctx context.Context, needs []Need, ask func(ctx context.Context, try int) (reply []any, holder string, err error),
 ) (Decision, []int64, error) {
@@ -232,7 +231,7 @@ func (s *shared) settle(ctx context.Context, d Decision, i, cost int) error {
 	c := s.callers.Next()
 	defer s.callers.Done(c)
 	t, mark := d.Taken[i], d.marks[i]
-	d.Taken[i].Cost = min(t.Cost, cost) // kept if the call fails: Redis may have the old cost or the new one, and with the lower one no later call gives permits back twice
+	d.Taken[i].Cost = min(t.Cost, cost) // stays if the script fails, so that a later Settle gives nothing back twice
 	reply, err := s.Extended(ctx, func() ([]any, error) {
 		return s.run(ctx, chargeScript, t.Limit, t.Key, d.At.UnixMicro(), t.Cost, cost, mark[0], mark[1], d.Holder, c.Name, c.Calls).Slice()
 	})
@@ -270,8 +269,7 @@ func (s *shared) blocks(ctx context.Context, limit string) ([]Blocked, error) {
 }
 
 // BlockFor blocks the meters of needs for the duration d by Redis's clock. It never shortens a
-// block. So if processes receive different times from an upstream, the longest counts. BlockFor
-// ignores limits that do not exist, and the costs of the needs.
+// block. BlockFor ignores limits that do not exist, and the costs of the needs.
 func (s *shared) BlockFor(ctx context.Context, d time.Duration, needs ...Need) error {
 	if _, err := normalize(needs); err != nil {
 		return err

@@ -186,7 +186,7 @@ func TestMaxWait_UnknownWait(t *testing.T) {
 		}
 		late := s.acquireJob(t, b, one("c"))
 		expect(t, "b", [2]any{late.Outcome, late.RetryAfter}, [2]any{throttle.Expired, time.Duration(0)})
-		expect(t, "why", late.String(), "limit c for k did not let it run within the time that it may wait")
+		expect(t, "why", late.String(), "limit c for k did not let the job run within the time that it may wait")
 		s.wait(time.Second)
 		expect(t, "granted when it is gone", s.pumped(t), nil)
 		must(t, s.lanes.Free(background, d.Holder, one("c")))

@@ -40,11 +40,9 @@ func Check(limit throttle.Limit, history []Admission) error {
 }
 
 // CheckStarts is like Check, but the history has the times at which calls were sent. A call may be
-// sent up to the duration late after its permits were taken. So the calls of a window took their
-// permits in a window that begins earlier by late. For a FixedWindow, a call that was sent less
-// than late after a window's start may have taken its permits in the window before, so CheckStarts
-// checks each two adjacent windows together. If late is above 0, CheckStarts does not check the
-// Margin of a FixedWindow, because that margin is for the time that calls need to arrive.
+// sent up to late after its permits were taken, so CheckStarts allows more calls in a window. If
+// late is above 0, CheckStarts checks each two adjacent windows of a FixedWindow together, and
+// ignores the Margin.
 func CheckStarts(limit throttle.Limit, starts []Admission, late time.Duration) error {
 	violations := judge(limit, starts, late.Microseconds())
 	if len(violations) == 0 {

@@ -16,12 +16,9 @@ import (
 //
 // Let S(j) be the permits up to and with admission j. The guarantee is then S(j)·period - N·j.At -
 // (S(i-1)·period - N·i.At) <= capacity·period. So each j need only be compared with the least value
-// of the part in parentheses so far. The products do not fit 64 bits.
+// of the part in parentheses so far. The products do not fit in 64 bits.
 //
 // If calls are sent up to `late` after their permits were taken, rate·late more calls are allowed.
-//
-// Limiters compute a level that drains, or a theoretical arrival time. overRate computes neither,
-// so it cannot repeat a mistake of a limiter.
 func overRate(limit throttle.Limit, history []Admission, late int64) (violations []string) {
 	period := big.NewInt((limit.Rate.Per + limit.Margin).Microseconds())
 	n := big.NewInt(int64(limit.Rate.N))
@@ -114,14 +111,14 @@ func overAlignedLate(limit throttle.Limit, history []Admission, late int64) (vio
 	label := labels(limit)
 	window, sure, before, between := "", 0, 0, 0 // sure: permits certainly taken in this window; before: in the window before; between: in one of the two
 	for _, a := range history {
-		of, first := label(a.At), label(a.At-late)
-		if of != window {
-			if before = sure; first != window { // the window before is not adjacent, or no call of this window can belong to it
+		sentIn, earliest := label(a.At), label(a.At-late)
+		if sentIn != window {
+			if before = sure; earliest != window { // the call cannot belong to the window before
 				before = 0
 			}
-			window, sure, between = of, 0, 0
+			window, sure, between = sentIn, 0, 0
 		}
-		if first == window {
+		if earliest == window {
 			sure += a.Cost
 		} else {
 			between += a.Cost
@@ -143,8 +140,7 @@ func start(label func(int64) string, at, margin int64) int64 {
 
 // labels returns the function that names the window of a microsecond. For a calendar that is the
 // wall clock's date and hour, so an hour that the clock goes through twice is one window. Two times
-// are in one window if they have the same name. No boundary is computed, so this cannot repeat a
-// limiter's mistake.
+// are in one window if they have the same name.
 func labels(limit throttle.Limit) func(us int64) string {
 	zone, err := time.LoadLocation(limit.Zone)
 	if err != nil {
@@ -177,8 +173,7 @@ func labels(limit throttle.Limit) func(us int64) string {
 
 // overHeld judges a concurrency limit: at most Capacity permits are held at once. A permit that
 // ends in the microsecond in which another starts does not overlap it. A permit without an end is
-// held until the end of the history. Only an admission can make the sum too large, so it is enough
-// to check the sum at admissions.
+// held until the end of the history.
 func overHeld(limit throttle.Limit, history []Admission) (violations []string) {
 	var ended []Admission
 	for _, a := range history {

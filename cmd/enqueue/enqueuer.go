@@ -222,7 +222,7 @@ func (e *enqueuer) use(rdb redis.UniversalClient, end func() error) {
 // send adds the batch. One job's error does not keep the others out; send returns the first error.
 func (e *enqueuer) send(ctx context.Context) (failed error) {
 	if e.rdb == nil && len(e.batch) > 0 {
-		rdb, end, err := e.config.Redis.Create(ctx, func(string) {})
+		rdb, end, err := e.config.Redis.ConnectOrCreate(ctx, func(string) {})
 		if err != nil {
 			return err
 		}
@@ -276,7 +276,7 @@ func (e *enqueuer) accept(l line) {
 	}
 	e.queues[l.Queue] = true
 	var call tasks.HTTPRequest
-	if l.Retention == 0 && e.config.Tasks.Unkept(l.Type) && json.Unmarshal(l.Payload, &call) == nil && call.Save == "" {
+	if l.Retention == 0 && e.config.Tasks.LosesResponses(l.Type) && json.Unmarshal(l.Payload, &call) == nil && call.Save == "" {
 		e.unkept[l.Type] = true
 	}
 }

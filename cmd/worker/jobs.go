@@ -36,14 +36,14 @@ asynq finds a running job by its ID alone. If jobs with the same ID run in two q
 }
 
 type filter struct {
-	State   []string      `placeholder:"STATE" help:"Only in these states: active, granted, waiting, pending, retry, scheduled, archived or completed, with commas between them."`
-	Queue   cli.Term      `placeholder:"NAME" help:"Only in this queue."`
-	Type    cli.Term      `placeholder:"TYPE" help:"Only of this type."`
-	Limit   cli.Term      `placeholder:"NAME" help:"Only jobs that wait for this limit."`
-	Key     cli.Term      `placeholder:"KEY" help:"Only jobs that wait for this key of a limit."`
-	Older   time.Duration `placeholder:"DURATION" help:"Only jobs that have been in their state for longer than this."`
-	Payload cli.Term      `placeholder:"TEXT" help:"Only jobs whose payload contains this text."`
-	Error   cli.Term      `placeholder:"TEXT" help:"Only jobs whose last error contains this text."`
+	State   []string       `placeholder:"STATE" help:"Only in these states: active, granted, waiting, pending, retry, scheduled, archived or completed, with commas between them."`
+	Queue   cli.SearchTerm `placeholder:"NAME" help:"Only in this queue."`
+	Type    cli.SearchTerm `placeholder:"TYPE" help:"Only of this type."`
+	Limit   cli.SearchTerm `placeholder:"NAME" help:"Only jobs that wait for this limit."`
+	Key     cli.SearchTerm `placeholder:"KEY" help:"Only jobs that wait for this key of a limit."`
+	Older   time.Duration  `placeholder:"DURATION" help:"Only jobs that have been in their state for longer than this."`
+	Payload cli.SearchTerm `placeholder:"TEXT" help:"Only jobs whose payload contains this text."`
+	Error   cli.SearchTerm `placeholder:"TEXT" help:"Only jobs whose last error contains this text."`
 }
 
 // validated converts the flags to a filter, and checks that the limit and the states exist.

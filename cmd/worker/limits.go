@@ -239,7 +239,7 @@ type limitKey struct {
 // tasks that use the limit give a key, no key is an error, because no job uses the empty key.
 func (c limitKey) normalized(conf *config.Config) (string, error) {
 	if c.Key != nil && *c.Key != "" {
-		key, err := conf.Tasks.Key(c.Name, *c.Key)
+		key, err := conf.Tasks.NormalizeKey(c.Name, *c.Key)
 		return key, usageUnlessDown(err)
 	}
 	keys := conf.Tasks.KeysOf(c.Name)
@@ -350,7 +350,7 @@ func (c *limitsSet) setKey(ctx context.Context, conf *config.Config, q *inspect.
 	}
 	o := throttle.Override{Rate: c.Rate}
 	assign(&o.Capacity, c.Capacity)
-	key, err := conf.Tasks.Key(c.Name, *c.Key)
+	key, err := conf.Tasks.NormalizeKey(c.Name, *c.Key)
 	if err != nil {
 		return usageUnlessDown(err)
 	}

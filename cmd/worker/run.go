@@ -131,7 +131,7 @@ func printSetup(out io.Writer, path string, conf *config.Config) {
 			}
 		}
 		line("task", "%s %s", name, text)
-		if conf.Tasks.Unkept(name) {
+		if conf.Tasks.LosesResponses(name) {
 			unkept = append(unkept, name)
 		}
 	}

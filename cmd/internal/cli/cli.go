@@ -45,7 +45,7 @@ func Main(ctx context.Context, name, about string, grammar any, globals *Globals
 	defer func() {
 		switch cause := recover().(type) {
 		case nil:
-		case exit:
+		case exitPanic:
 			code = int(cause)
 		default:
 			panic(cause)
@@ -56,7 +56,7 @@ func Main(ctx context.Context, name, about string, grammar any, globals *Globals
 		kong.Name(name), kong.Description(about),
 		kong.Vars{"version": version()},
 		kong.Writers(stdio.Out, stdio.Err),
-		kong.Exit(func(code int) { panic(exit(code)) }),
+		kong.Exit(func(code int) { panic(exitPanic(code)) }),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}),
 		kong.BindTo(throttle.WithActor(ctx, actor()), (*context.Context)(nil)), kong.Bind(stdio, globals),
 	}, more...)...)
@@ -163,7 +163,7 @@ func (g *Globals) Path() string {
 // Load reads the config file and applies the flags.
 func (g *Globals) Load() (*config.Config, error) {
 	c, err := config.Load(g.Path())
-	if err == nil && g.Config != "" && c.Missing {
+	if err == nil && g.Config != "" && c.FileMissing {
 		err = Usagef("--config %s: file not found", g.Config)
 	}
 	if err != nil {
@@ -229,11 +229,11 @@ func (e valueError) Error() string { return string(e) }
 
 // Term is a search term. An empty term is an error: it would select everything, and it may come from
 // an unset shell variable.
-type Term string
+type SearchTerm string
 
 // UnmarshalText implements encoding.TextUnmarshaler.
-func (t *Term) UnmarshalText(text []byte) error {
-	*t = Term(text)
+func (t *SearchTerm) UnmarshalText(text []byte) error {
+	*t = SearchTerm(text)
 	if len(text) == 0 {
 		return valueError(`"": want some text, or leave the flag out`)
 	}
@@ -274,7 +274,7 @@ const (
 func (c ExitCode) Error() string { return fmt.Sprintf("exit code %d", int(c)) }
 
 // exit is a panic value with which a hook of kong ends the command. See Main.
-type exit int
+type exitPanic int
 
 // version returns the versions of the program, of Go and of asynq. If the program was built from a
 // clone, its version contains the commit.

@@ -21,9 +21,9 @@ type LogFlags struct {
 }
 
 // Logger returns a logger with the settings of the flags.
-func (f LogFlags) Logger(w io.Writer) *slog.Logger { return f.logger(w, IsTerminal(w)) }
+func (f LogFlags) Logger(w io.Writer) *slog.Logger { return f.loggerFor(w, IsTerminal(w)) }
 
-func (f LogFlags) logger(w io.Writer, terminal bool) *slog.Logger {
+func (f LogFlags) loggerFor(w io.Writer, terminal bool) *slog.Logger {
 	options := &slog.HandlerOptions{Level: f.Level}
 	switch {
 	case f.AsJSON():

@@ -59,7 +59,7 @@ func Table[Row any](w io.Writer, rows []Row, titles ...string) error {
 	fmt.Fprintln(columns, strings.Join(titles, "\t")+"\t")
 	for _, row := range rows {
 		for _, title := range titles {
-			fmt.Fprint(columns, Cell(cell(reflect.Indirect(reflect.ValueOf(row)), title)), "\t") // an empty cell, too, because tabwriter ends a column at a row without the cell
+			fmt.Fprint(columns, Cell(columnText(reflect.Indirect(reflect.ValueOf(row)), title)), "\t") // an empty cell, too, because tabwriter ends a column at a row without the cell
 		}
 		fmt.Fprintln(columns)
 	}
@@ -99,10 +99,10 @@ func fieldLines(object reflect.Value) (lines [][2]string) {
 			lines = append(lines, fieldLines(value)...)
 		case kind == reflect.Slice:
 			for i := range value.Len() {
-				lines = append(lines, [2]string{name, text(value.Index(i))})
+				lines = append(lines, [2]string{name, valueText(value.Index(i))})
 			}
 		default:
-			lines = append(lines, [2]string{name, text(value)})
+			lines = append(lines, [2]string{name, valueText(value)})
 		}
 	}
 	return lines
@@ -110,7 +110,7 @@ func fieldLines(object reflect.Value) (lines [][2]string) {
 
 // cell returns the text of the field that a column shows. It is empty for a zero value that JSON
 // omits.
-func cell(row reflect.Value, title string) string {
+func columnText(row reflect.Value, title string) string {
 	for _, field := range slices.Backward(reflect.VisibleFields(row.Type())) {
 		if !strings.EqualFold(field.Name, strings.ReplaceAll(title, " ", "")) {
 			continue
@@ -119,14 +119,14 @@ func cell(row reflect.Value, title string) string {
 		if value.IsZero() && value.Kind() != reflect.Slice && strings.Contains(field.Tag.Get("json"), ",omit") {
 			return ""
 		}
-		return text(value)
+		return valueText(value)
 	}
 	panic("no field for the column " + title)
 }
 
 // text returns the text of a value. A float is printed as a rate per second, a list of structs as its
 // length.
-func text(value reflect.Value) string {
+func valueText(value reflect.Value) string {
 	if !value.CanInterface() {
 		return fmt.Sprint(value)
 	}

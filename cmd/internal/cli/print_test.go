@@ -126,7 +126,7 @@ func TestLogger_NoColor(t *testing.T) {
 	for value, colors := range map[string]bool{"": true, "1": false} {
 		t.Setenv("NO_COLOR", value)
 		var out bytes.Buffer
-		LogFlags{}.logger(&out, true).Warn("text", "key", "value")
+		LogFlags{}.loggerFor(&out, true).Warn("text", "key", "value")
 		if strings.Contains(out.String(), "\x1b") != colors || !strings.Contains(out.String(), "text") {
 			t.Errorf("NO_COLOR=%q: %q", value, &out)
 		}

@@ -36,13 +36,13 @@ const (
 func beginTraces(ctx context.Context, name string, stderr io.Writer) (end func()) {
 	exporter := os.Getenv("OTEL_TRACES_EXPORTER")
 	off := exporter == "none" || strings.EqualFold(os.Getenv("OTEL_SDK_DISABLED"), "true")
-	if off || exporter+otlp("ENDPOINT") == "" {
+	if off || exporter+otlpSetting("ENDPOINT") == "" {
 		return func() {}
 	}
 	traceWarning.Store(new(func(text string) { fmt.Fprintf(stderr, "%s: cannot export traces: %s\n", name, text) }))
 	c, err := newCollector()
 	if err == nil {
-		end, err = c.record(ctx, name)
+		end, err = c.exportSpans(ctx, name)
 	}
 	if err != nil {
 		warnOfTraces(err)
@@ -62,7 +62,7 @@ func warnOfTraces(err error) {
 }
 
 // otlp returns the variable OTEL_EXPORTER_OTLP_TRACES_name, or else OTEL_EXPORTER_OTLP_name.
-func otlp(name string) string {
+func otlpSetting(name string) string {
 	return cmp.Or(os.Getenv("OTEL_EXPORTER_OTLP_TRACES_"+name), os.Getenv("OTEL_EXPORTER_OTLP_"+name))
 }
 
@@ -76,7 +76,7 @@ type collector struct {
 }
 
 func newCollector() (*collector, error) {
-	if name := otlp("PROTOCOL"); name != "" && name != "http/protobuf" {
+	if name := otlpSetting("PROTOCOL"); name != "" && name != "http/protobuf" {
 		return nil, fmt.Errorf("OTEL_EXPORTER_OTLP_PROTOCOL: %q: want http/protobuf, which collectors accept at port 4318", name)
 	}
 	c := &collector{header: http.Header{"Content-Type": {"application/x-protobuf"}, "User-Agent": {"headgate"}}}
@@ -88,7 +88,7 @@ func newCollector() (*collector, error) {
 	if u, err := url.Parse(c.url); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
 		return nil, fmt.Errorf("OTEL_EXPORTER_OTLP_ENDPOINT: %q: want a URL such as http://localhost:4318", c.url)
 	}
-	for pair := range strings.SplitSeq(otlp("HEADERS"), ",") {
+	for pair := range strings.SplitSeq(otlpSetting("HEADERS"), ",") {
 		name, value, ok := strings.Cut(pair, "=")
 		value, err := url.PathUnescape(strings.TrimSpace(value))
 		if strings.TrimSpace(pair) == "" {
@@ -103,7 +103,7 @@ func newCollector() (*collector, error) {
 }
 
 // record exports traces to the collector until end is called.
-func (c *collector) record(ctx context.Context, name string) (end func(), err error) {
+func (c *collector) exportSpans(ctx context.Context, name string) (end func(), err error) {
 	exporter, err := otlptrace.New(ctx, c)
 	if err != nil {
 		return nil, err

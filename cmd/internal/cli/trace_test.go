@@ -105,7 +105,7 @@ func TestTraces_DoNotDelay(t *testing.T) {
 		var printed string
 		traceWarning.Store(new(func(text string) { printed += text + "\n" }))
 		c := &collector{url: "http://collector/v1/traces", client: http.Client{Transport: silent{}, Timeout: exportTimeout}}
-		end, err := c.record(t.Context(), "worker")
+		end, err := c.exportSpans(t.Context(), "worker")
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -23,14 +23,14 @@ import (
 // HTTP is the http section: which addresses, secrets and files http:request jobs may use. The zero
 // value allows public addresses only, and no proxy, secrets or files.
 type HTTP struct {
-	// AllowPrivate are private networks that jobs may call. With a proxy, the address of the proxy
-	// is checked instead of the target's.
+	// AllowPrivate are private networks that jobs may call. If there is a proxy, only the address of
+	// the proxy is checked.
 	AllowPrivate []Network `yaml:"allow_private"`
 	// Secrets are the secrets that payloads may use: env:NAME or file:/PATH, where * stands for any
 	// text without a slash.
 	Secrets []string `yaml:"secrets"`
-	// RedirectBodies are the hosts to which a call's body may be sent again after a redirect, 307
-	// or 308, from another host. *.example.com means all hosts below example.com.
+	// RedirectBodies are the hosts that may get a call's body when another host redirects the call
+	// with 307 or 308. *.example.com means all hosts below example.com.
 	RedirectBodies []string `yaml:"redirect_bodies"`
 	// SaveDir is the folder below which bodies may be saved. It must exist. The zero value means
 	// nothing is saved.
@@ -44,7 +44,7 @@ type HTTP struct {
 	Proxy Proxy `yaml:"proxy"`
 }
 
-// Handler returns the handler of http:request jobs. The error says which file cannot be used.
+// Handler returns the handler of http:request jobs. An error names the TLS file that cannot be used.
 func (h HTTP) Handler() (*tasks.HTTPHandler, error) {
 	handler := &tasks.HTTPHandler{
 		Secrets: h.Secrets, RedirectBodies: h.RedirectBodies, SaveDir: h.SaveDir, MaxSave: h.MaxSave,
@@ -66,7 +66,7 @@ func (d *decoder) checkHTTP(h HTTP) {
 		d.checkSecret(at, secret)
 		if !strings.ContainsAny(secret, `*?[\`) {
 			_, err := tasks.Secret("${" + secret + "}")
-			d.machine(err == nil, at, "%v", err)
+			d.wantOnMachine(err == nil, at, "%v", err)
 		}
 	}
 	for i, host := range h.RedirectBodies {
@@ -110,7 +110,7 @@ type Proxy struct {
 	Environment bool
 }
 
-// UnmarshalText reads a URL or the word environment. Errors never contain the URL, because it can
+// UnmarshalText reads a URL or the word environment. No error contains the URL, because a URL can
 // have a password.
 func (p *Proxy) UnmarshalText(text []byte) error {
 	if string(text) == "environment" {
@@ -148,8 +148,7 @@ type TLS struct {
 	Key string `yaml:"key"`
 }
 
-// Config reads the files. The result is nil if no field is set. An error begins with the field's
-// name.
+// Config reads the files. It returns nil if no field is set. An error begins with the field's name.
 func (t TLS) Config() (*tls.Config, error) {
 	if t == (TLS{}) {
 		return nil, nil
@@ -177,7 +176,7 @@ func (t TLS) Config() (*tls.Config, error) {
 		if _, err := load(nil); err != nil {
 			return nil, fmt.Errorf("cert: %w", err)
 		}
-		// The files are read again for each connection, because certificates are renewed.
+		// Each connection reads the files again, because certificates are renewed.
 		c.GetClientCertificate = load
 	}
 	return c, nil

@@ -16,11 +16,11 @@ import (
 
 // Command is a command that exec jobs may run.
 type Command struct {
-	// Run is the program and its arguments, without a shell. Arguments may have ${…} with
+	// Run is the program and its arguments. No shell runs them. Arguments can have ${…} with
 	// expressions. Required.
 	Run []Argument `yaml:"run"`
-	// Env are variables in addition to PATH, HOME, LANG and TMPDIR, the only ones that a command
-	// inherits. ${env:NAME} and ${file:/path} are references to secrets.
+	// Env are the command's variables. From the worker it inherits only PATH, HOME, LANG and TMPDIR.
+	// ${env:NAME} and ${file:/path} are references to secrets.
 	Env map[string]string `yaml:"env"`
 	tasks.Command
 }
@@ -51,13 +51,13 @@ func (c Commands) Handler() *tasks.ExecHandler {
 	return h
 }
 
-// args returns the program and its arguments for a task. It rejects an argument whose first part is
-// an expression with a value that begins with a hyphen: the program would read the argument as an
-// option. After an argument -- of the config it accepts such arguments.
+// args returns the program and its arguments for a task. If an expression starts an argument with a
+// hyphen, args returns an error, because the program would read the argument as an option. After an
+// argument -- in Run, args accepts such a hyphen.
 func (c Command) args(ctx context.Context, task *asynq.Task) ([]string, error) {
 	job := JobOf(ctx, task)
 	var args []string
-	optionsEnded := false // whether there was an argument -- of the config
+	optionsEnded := false
 	for _, a := range c.Run {
 		text, err := a.Text(job)
 		if err != nil {
@@ -66,10 +66,10 @@ func (c Command) args(ctx context.Context, task *asynq.Task) ([]string, error) {
 		if strings.ContainsRune(text, 0) {
 			return nil, fmt.Errorf("argument %s: %.40q: want text without a zero byte", a, text)
 		}
-		if a.Leads() && !optionsEnded && strings.HasPrefix(text, "-") {
+		if a.StartsWithExpression() && !optionsEnded && strings.HasPrefix(text, "-") {
 			return nil, fmt.Errorf("argument %s: %.40q begins with a hyphen and would be read as an option: want a -- before this argument in run, or another payload", a, text)
 		}
-		optionsEnded = optionsEnded || text == "--" && !a.Leads()
+		optionsEnded = optionsEnded || text == "--" && !a.StartsWithExpression()
 		args = append(args, text)
 	}
 	return args, nil
@@ -110,7 +110,7 @@ func (d *decoder) checkCommands(commands Commands) {
 		for _, key := range slices.Sorted(maps.Keys(c.Env)) {
 			d.want(envForm.MatchString(key), join(at+".env", key), "%q: want the name of a variable, such as LANG", key)
 			_, err := tasks.Secret(c.Env[key])
-			d.machine(err == nil, join(at+".env", key), "%v", err)
+			d.wantOnMachine(err == nil, join(at+".env", key), "%v", err)
 		}
 	}
 }

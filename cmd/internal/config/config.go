@@ -1,5 +1,5 @@
-// Package config reads headgate.yaml, and connects to the Redis in it. It returns all errors of a
-// file at once, each with its position and with what to write instead.
+// Package config reads headgate.yaml, and connects to the configured Redis. It returns all errors of
+// a file at once, each with its position and with what to write instead.
 package config
 
 import (
@@ -36,8 +36,7 @@ type Config struct {
 	RedisTLS TLS `yaml:"redis_tls"`
 	// App is this worker's name. A limit with a list of apps exists only for these apps.
 	App string `yaml:"app"`
-	// Scope is the name of a set of limits and of the jobs that wait for them. Only workers of the
-	// same scope share limits.
+	// Scope is the name of a set of limits. Workers share limits only if they have the same scope.
 	Scope string `yaml:"scope"`
 	// Concurrency is the number of jobs that run at once in one worker.
 	Concurrency int `yaml:"concurrency"`
@@ -45,14 +44,13 @@ type Config struct {
 	Queues Queues `yaml:"queues"`
 	// StrictPriority serves a queue only while all queues of greater weight are empty.
 	StrictPriority bool `yaml:"strict_priority"`
-	// ShutdownTimeout is the time that running jobs have to finish when the worker stops. After it
-	// they go back to their queue.
+	// ShutdownTimeout is the time that running jobs have to finish when the worker stops. After this
+	// time, unfinished jobs go back to their queues.
 	ShutdownTimeout time.Duration `yaml:"shutdown_timeout"`
-	// Listen is the address of the page, /metrics, /healthz and /readyz. A port alone, ":9090",
-	// listens on localhost. The zero value means none.
-	Listen string `yaml:"listen"`
-	// Limits are sorted by name.
-	Limits []throttle.Limit
+	// Listen is the address of the page, /metrics, /healthz and /readyz. An address without a host,
+	// such as ":9090", means localhost. The zero value means none.
+	Listen string           `yaml:"listen"`
+	Limits []throttle.Limit // sorted by name
 	// Tasks are the types of jobs, and how each runs. Other types run without limits.
 	Tasks Tasks `yaml:"tasks"`
 	// HTTP has the permissions and settings of the HTTP calls of jobs.
@@ -70,16 +68,16 @@ type Config struct {
 	// Sections are the texts of the file's top-level fields, by name.
 	Sections map[string]string
 	// MachineErrors are errors about folders, files and secrets that are missing on this machine.
-	// Commands that run jobs fail with them. Commands that only enqueue jobs ignore them.
+	// Commands that run jobs fail with these errors. Commands that only enqueue jobs ignore them.
 	MachineErrors Errors
-	// Missing means that there is no file.
-	Missing bool
-	// DefaultReason says why this is the Default: the file is missing or empty. Commands print it,
-	// because no job is limited. It is empty if the file has fields.
+	// FileMissing means that there is no file.
+	FileMissing bool
+	// DefaultReason says why this is the Default: the file is missing or empty. DefaultReason is ""
+	// if the file has fields.
 	DefaultReason string
 }
 
-// document is the content of a file, in which limits are a map.
+// document is the content of a file. Unlike in Config, its limits are a map.
 type document struct {
 	// Limits are the limits for all workers of the scope, by name.
 	Limits map[string]throttle.Limit `yaml:"limits"`
@@ -102,7 +100,7 @@ func Load(path string) (*Config, error) {
 	data, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		c := Default()
-		c.Missing, c.DefaultReason = true, "there is no "+path
+		c.FileMissing, c.DefaultReason = true, "there is no "+path
 		return c, nil
 	}
 	if err != nil {
@@ -110,7 +108,7 @@ func Load(path string) (*Config, error) {
 	}
 	c, err := Parse(path, data)
 	if err == nil {
-		c.Redis.beside = folder(path)
+		c.Redis.configFolder = folderOf(path)
 	}
 	return c, err
 }
@@ -119,13 +117,13 @@ func Load(path string) (*Config, error) {
 // file's name.
 func Parse(name string, data []byte) (*Config, error) {
 	d := newDecoder(name)
-	data = bytes.TrimPrefix(data, []byte("\ufeff")) // Windows editors write it
+	data = bytes.TrimPrefix(data, []byte("\ufeff")) // Windows editors write this byte order mark
 	doc := document{Config: *Default()}
 	d.decode(data, &doc)
 
 	d.checkRedis(&doc.Redis, doc.RedisTLS)
 	d.checkWorker(&doc.Config)
-	doc.Config.Limits = d.limits(doc.Limits)
+	doc.Config.Limits = d.checkLimits(doc.Limits)
 	d.checkCommands(doc.Commands)
 	types := doc.Commands.Types()
 	d.checkTasks(doc.Tasks, doc.Config.Limits, types)
@@ -142,13 +140,13 @@ func Parse(name string, data []byte) (*Config, error) {
 		return nil, d.errs
 	}
 	doc.Config.MachineErrors, doc.Config.Sections = d.machineErrs, d.sections
-	if len(d.at) == 0 {
+	if len(d.positions) == 0 {
 		doc.Config.DefaultReason = name + " is empty"
 	}
 	return &doc.Config, nil
 }
 
-// NeedsRestart returns the top-level fields that differ in next and need a restart of the worker.
+// NeedsRestart returns the top-level fields whose change in next needs a restart of the worker.
 func (c *Config) NeedsRestart(next *Config) (fields []string) {
 	all := map[string]string{}
 	maps.Copy(all, c.Sections)
@@ -196,14 +194,13 @@ func (c *Config) WaitDB(rdb redis.UniversalClient) *waitdb.DB {
 	return waitdb.New(throttle.New(rdb, throttle.Options{Scope: c.Scope, App: c.App}))
 }
 
-// Inspect returns the queues and limits of the config, with the rules of jobs.
+// Inspect returns an inspector of the config's queues, limits and rules.
 func (c *Config) Inspect(rdb redis.UniversalClient) *inspect.Queues {
 	q := inspect.New(c.WaitDB(rdb))
 	q.Sharded = c.Sharded
 	q.Rules = inspect.Rules{ServedQueues: c.ServedQueues(), Limits: c.Limits, RuleFor: func(_ context.Context, job throttle.JobID, task *asynq.Task) (stats.Requirements, bool) {
 		rule, _ := c.Tasks.Rule(&expression.Job{Type: task.Type(), Queue: c.Sharded.QueueOf(job.Queue), ID: job.ID, Payload: task.Payload()})
-		// If an expression fails, the rule is zero: the job needs no permits, and a worker archives
-		// it.
+		// If an expression fails, the rule is zero, because a worker archives the job without permits.
 		return stats.Requirements{Needs: rule.Needs, FairnessKey: rule.FairnessKey, FairnessWeight: rule.FairnessWeight}, true
 	}}
 	return q

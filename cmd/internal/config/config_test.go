@@ -270,7 +270,7 @@ func TestParse_EmptyFile(t *testing.T) {
 		}
 	}
 	want, missing := Default(), filepath.Join(t.TempDir(), "missing.yaml")
-	want.Missing, want.DefaultReason = true, "there is no "+missing
+	want.FileMissing, want.DefaultReason = true, "there is no "+missing
 	c, err := Load(missing)
 	if diff := cmp.Diff(want, c, same, cmpopts.IgnoreFields(Queue{}, "ShardBy"), cmpopts.IgnoreFields(Config{}, "Sections")); diff != "" || err != nil {
 		t.Errorf("a missing file: %v\n%s", err, diff)

@@ -24,26 +24,26 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// decoder fills Go values from a YAML tree by their yaml tags. Unlike the decoder of goccy/go-yaml
-// it continues after an error, and keeps the position of each value for later checks.
+// decoder fills Go values from a YAML tree by their yaml tags. Unlike the decoder of goccy/go-yaml,
+// decoder continues after an error, and keeps the position of each value.
 type decoder struct {
-	file  string
-	at    map[string]*token.Position // positions of the values in the file, by path
-	bad   map[string]bool            // paths that could not be decoded
-	meant map[string]bool            // paths that misspelled fields probably mean; their fields are not reported as missing
-	errs  Errors
+	file          string
+	positions     map[string]*token.Position // of the values in the file, by path
+	undecoded     map[string]bool            // by path: whether the value could not be decoded
+	probablyMeant map[string]bool            // by path: whether the file has the field with a misspelled name
+	errs          Errors
 
 	sections    map[string]string // see Config.Sections
 	machineErrs Errors            // see Config.MachineErrors
 }
 
 func newDecoder(file string) *decoder {
-	return &decoder{file: file, at: map[string]*token.Position{}, bad: map[string]bool{}, meant: map[string]bool{}, sections: map[string]string{}}
+	return &decoder{file: file, positions: map[string]*token.Position{}, undecoded: map[string]bool{}, probablyMeant: map[string]bool{}, sections: map[string]string{}}
 }
 
 func (d *decoder) decode(data []byte, to any) {
 	tokens := lexer.Tokenize(string(data))
-	if d.splitTexts(tokens) {
+	if d.reportSplitTexts(tokens) {
 		return
 	}
 	file, err := parser.Parse(tokens, 0, parser.AllowDuplicateMapKey())
@@ -59,16 +59,16 @@ func (d *decoder) decode(data []byte, to any) {
 		switch {
 		case doc.Body == nil:
 		case i > 0:
-			d.errorAt(start(doc.Body), "", "a second document: want one, without --- between")
+			d.errorAt(startOf(doc.Body), "", "a second document: want one, without --- between")
 		default:
 			d.value("", doc.Body, reflect.ValueOf(to).Elem())
 		}
 	}
 }
 
-// splitTexts reports texts with a colon inside brackets, such as [env:NAME]. env:NAME is one text
-// in YAML, but the lexer splits it. found means that there is such a text.
-func (d *decoder) splitTexts(tokens token.Tokens) (found bool) {
+// reportSplitTexts reports texts with a colon inside brackets, such as [env:NAME]. In YAML env:NAME
+// is one text, but the lexer splits it. found reports whether there is an error.
+func (d *decoder) reportSplitTexts(tokens token.Tokens) (found bool) {
 	plain := func(t *token.Token) bool {
 		return t.Type == token.StringType || t.CharacterType == token.CharacterTypeMiscellaneous && t.Indicator == token.NotIndicator
 	}
@@ -82,16 +82,16 @@ func (d *decoder) splitTexts(tokens token.Tokens) (found bool) {
 	return found
 }
 
-// errorf adds an error about a path, at the position of the path or of its nearest parent in the
-// file. It adds nothing if the path is broken, because such a path has an error already.
+// errorf adds an error about a path. If the file does not have the path, the error has the position
+// of the nearest parent in the file. If the path is broken, errorf adds nothing.
 func (d *decoder) errorf(path, format string, args ...any) {
 	if d.broken(path) {
 		return
 	}
 	at := &token.Position{Line: 1, Column: 1}
-	for above := path; above != ""; above = parent(above) {
-		if d.has(above) {
-			at = d.at[above]
+	for nearest := path; nearest != ""; nearest = parentOf(nearest) {
+		if d.has(nearest) {
+			at = d.positions[nearest]
 			break
 		}
 	}
@@ -102,21 +102,21 @@ func (d *decoder) errorAt(at *token.Position, path, format string, args ...any) 
 	d.errs = append(d.errs, &Error{d.file, at.Line, at.Column, path, fmt.Sprintf(format, args...)})
 }
 
-// fail adds an error about a node that could not be decoded.
+// fail adds an error about a node that cannot be decoded.
 func (d *decoder) fail(node ast.Node, path, format string, args ...any) {
-	d.bad[path] = true
-	d.errorAt(start(node), path, format, args...)
+	d.undecoded[path] = true
+	d.errorAt(startOf(node), path, format, args...)
 }
 
-// want adds an error about a path if ok is false and the file has the path.
+// want adds an error if ok is false. It adds none if the file does not have the path.
 func (d *decoder) want(ok bool, path, format string, args ...any) {
 	if !ok && d.has(path) {
 		d.errorf(path, format, args...)
 	}
 }
 
-// machine is like want, but adds the error to Config.MachineErrors.
-func (d *decoder) machine(ok bool, path, format string, args ...any) {
+// wantOnMachine is like want, but adds the error to Config.MachineErrors.
+func (d *decoder) wantOnMachine(ok bool, path, format string, args ...any) {
 	before := len(d.errs)
 	d.want(ok, path, format, args...)
 	d.machineErrs, d.errs = append(d.machineErrs, d.errs[before:]...), d.errs[:before]
@@ -125,24 +125,24 @@ func (d *decoder) machine(ok bool, path, format string, args ...any) {
 // wantFolder reports a folder that does not exist. It accepts an empty name.
 func (d *decoder) wantFolder(path, folder string) {
 	info, err := os.Stat(folder)
-	d.machine(folder == "" || err == nil && info.IsDir(), path, "%q: want a folder that exists", folder)
+	d.wantOnMachine(folder == "" || err == nil && info.IsDir(), path, "%q: want a folder that exists", folder)
 }
 
-func (d *decoder) has(path string) bool { return d.at[path] != nil }
+func (d *decoder) has(path string) bool { return d.positions[path] != nil }
 
-// broken reports whether a path or a parent could not be decoded, or is the likely path of a
-// misspelled field.
+// broken reports whether a path has an error already, because the path or a parent could not be
+// decoded, or because the file probably has its field with a misspelled name.
 func (d *decoder) broken(path string) bool {
-	for ; path != ""; path = parent(path) {
-		if d.bad[path] || d.meant[path] && !d.has(path) {
+	for ; path != ""; path = parentOf(path) {
+		if d.undecoded[path] || d.probablyMeant[path] && !d.has(path) {
 			return true
 		}
 	}
 	return false
 }
 
-// clean reports whether there is no error about a path or below it.
-func (d *decoder) clean(path string) bool {
+// errorFree reports whether there is no error about a path or below it.
+func (d *decoder) errorFree(path string) bool {
 	return !slices.ContainsFunc(d.errs, func(e *Error) bool {
 		rest, below := strings.CutPrefix(e.Path, path)
 		return below && (rest == "" || rest[0] == '.' || rest[0] == '[')
@@ -165,7 +165,7 @@ func (d *decoder) value(path string, node ast.Node, to reflect.Value) {
 		d.text(path, node, text)
 	case to.Kind() == reflect.Struct && isScalar(node) && shortField(to.Type()) != "":
 		name := shortField(to.Type())
-		d.at[join(path, name)] = d.at[path]
+		d.positions[join(path, name)] = d.positions[path]
 		d.value(join(path, name), node, to.FieldByIndex(yamlFields(to.Type())[name]))
 	case to.Kind() == reflect.Struct:
 		d.structure(path, node, to)
@@ -174,7 +174,7 @@ func (d *decoder) value(path string, node ast.Node, to reflect.Value) {
 	case to.Kind() == reflect.Slice:
 		d.sequence(path, node, to)
 	case to.Kind() == reflect.Interface:
-		if value := d.any(path, node); value != nil {
+		if value := d.jsonValue(path, node); value != nil {
 			to.Set(reflect.ValueOf(value))
 		}
 	default:
@@ -184,11 +184,11 @@ func (d *decoder) value(path string, node ast.Node, to reflect.Value) {
 
 func (d *decoder) structure(path string, node ast.Node, to reflect.Value) {
 	fields := yamlFields(to.Type())
-	d.each(path, node, func(name string, key *token.Position, value ast.Node) {
+	d.eachEntry(path, node, func(name string, key *token.Position, value ast.Node) {
 		index, ok := fields[name]
 		if !ok {
 			meant, hint := didYouMean(name, slices.Sorted(maps.Keys(fields)))
-			d.meant[join(path, meant)] = true
+			d.probablyMeant[join(path, meant)] = true
 			d.errorAt(key, path, "unknown field %q: %s", name, hint)
 			return
 		}
@@ -210,8 +210,8 @@ func yamlFields(of reflect.Type) map[string][]int {
 	return fields
 }
 
-// shortField returns the name of the field with the tag short, or "" if there is none. In a file,
-// the value of this field can be written in place of the whole mapping.
+// shortField returns the name of the field with the tag short, or "" if there is none. A file can
+// have the value of this field alone instead of a mapping with all fields.
 func shortField(of reflect.Type) string {
 	for _, field := range reflect.VisibleFields(of) {
 		if _, ok := field.Tag.Lookup("short"); ok {
@@ -223,7 +223,7 @@ func shortField(of reflect.Type) string {
 
 func (d *decoder) mapping(path string, node ast.Node, to reflect.Value) {
 	made := reflect.MakeMap(to.Type())
-	d.each(path, node, func(name string, _ *token.Position, value ast.Node) {
+	d.eachEntry(path, node, func(name string, _ *token.Position, value ast.Node) {
 		element := reflect.New(to.Type().Elem()).Elem()
 		d.value(join(path, name), value, element)
 		made.SetMapIndex(reflect.ValueOf(name), element)
@@ -233,8 +233,8 @@ func (d *decoder) mapping(path string, node ast.Node, to reflect.Value) {
 	}
 }
 
-// each calls entry for every key of a mapping. It reports duplicates.
-func (d *decoder) each(path string, node ast.Node, entry func(string, *token.Position, ast.Node)) {
+// eachEntry calls do for every entry of a mapping. It reports duplicate keys.
+func (d *decoder) eachEntry(path string, node ast.Node, do func(name string, key *token.Position, value ast.Node)) {
 	mapping, ok := node.(ast.MapNode)
 	if !ok {
 		if _, empty := node.(*ast.NullNode); !empty {
@@ -254,8 +254,8 @@ func (d *decoder) each(path string, node ast.Node, entry func(string, *token.Pos
 			d.errorAt(at, path, "%q is there twice, first on line %d: keep one of them", name, lines[name])
 		default:
 			lines[name] = at.Line
-			d.at[join(path, name)] = place(it.Value(), at)
-			entry(name, at, it.Value())
+			d.positions[join(path, name)] = reportedPosition(it.Value(), at)
+			do(name, at, it.Value())
 		}
 	}
 }
@@ -271,7 +271,7 @@ func (d *decoder) sequence(path string, node ast.Node, to reflect.Value) {
 	}
 	for i, item := range list.Values {
 		inner := indexed(path, i)
-		d.at[inner] = start(item)
+		d.positions[inner] = startOf(item)
 		element := reflect.New(to.Type().Elem()).Elem()
 		d.value(inner, item, element)
 		to.Set(reflect.Append(to, element))
@@ -284,7 +284,7 @@ func (d *decoder) scalar(path string, node ast.Node, to any) {
 	switch to := to.(type) {
 	case *string:
 		if isString(node) {
-			*to = source(node)
+			*to = scalarText(node)
 			return
 		}
 		want = "text (in quotes if it looks like a number)"
@@ -298,7 +298,7 @@ func (d *decoder) scalar(path string, node ast.Node, to any) {
 		want = "a whole number"
 	case *int64:
 		if isScalar(node) {
-			n, err := parseSize(source(node))
+			n, err := parseSize(scalarText(node))
 			if err != nil {
 				d.fail(node, path, "%v", err)
 			}
@@ -313,7 +313,7 @@ func (d *decoder) scalar(path string, node ast.Node, to any) {
 		}
 		want = "true or false"
 	case *time.Duration:
-		if value, err := duration.Parse(source(node)); isScalar(node) && err == nil && value >= 0 {
+		if value, err := duration.Parse(scalarText(node)); isScalar(node) && err == nil && value >= 0 {
 			*to = value
 			return
 		}
@@ -323,26 +323,26 @@ func (d *decoder) scalar(path string, node ast.Node, to any) {
 	d.fail(node, path, "want %s, not %s", want, describe(node))
 }
 
-// text decodes a node by the UnmarshalText of its type. It passes numbers and booleans as text:
-// for cost: 3 it passes "3".
+// text decodes a node by UnmarshalText. The text of a number or boolean is as in the file: "3" for
+// cost: 3.
 func (d *decoder) text(path string, node ast.Node, to encoding.TextUnmarshaler) {
 	if !isScalar(node) {
 		d.fail(node, path, "want text, not %s", describe(node))
 		return
 	}
-	text := source(node)
+	text := scalarText(node)
 	if err := to.UnmarshalText([]byte(text)); err != nil {
 		message := err.Error()
 		if field, ok := errors.AsType[*throttle.FieldError](err); ok {
-			message = field.Value + ": " + field.Want // the path names the field
+			message = field.Value + ": " + field.Want
 		}
 		d.fail(node, path, "%s", message)
 	}
 }
 
-// any decodes a node of a payload into a map[string]any, a []any or a scalar. It reports a scalar
-// that JSON does not have.
-func (d *decoder) any(path string, node ast.Node) any {
+// jsonValue decodes a node of a payload into a map[string]any, a []any or a scalar. It reports a
+// scalar that JSON does not have.
+func (d *decoder) jsonValue(path string, node ast.Node) any {
 	switch node.(type) {
 	case ast.MapNode:
 		var value map[string]any
@@ -358,7 +358,7 @@ func (d *decoder) any(path string, node ast.Node) any {
 	if !isString(node) {
 		d.fail(node, path, "%s does not exist in JSON: write it as text, in quotes", describe(node))
 	}
-	return source(node)
+	return scalarText(node)
 }
 
 func isString(node ast.Node) bool {
@@ -378,8 +378,8 @@ func isScalar(node ast.Node) bool {
 	return isString(node)
 }
 
-// source returns a scalar as the file has it, without quotes.
-func source(node ast.Node) string {
+// scalarText returns a scalar as the file has it, without quotes.
+func scalarText(node ast.Node) string {
 	if block, ok := node.(*ast.LiteralNode); ok {
 		return strings.TrimSuffix(block.Value.Value, "\n")
 	}
@@ -396,11 +396,11 @@ func describe(node ast.Node) string {
 	case *ast.SequenceNode:
 		return "a list"
 	case *ast.BoolNode:
-		return source(node)
+		return scalarText(node)
 	case *ast.IntegerNode, *ast.FloatNode:
-		return "the number " + source(node)
+		return "the number " + scalarText(node)
 	}
-	return fmt.Sprintf("%q", source(node))
+	return fmt.Sprintf("%q", scalarText(node))
 }
 
 var validName = regexp.MustCompile(`^[A-Za-z0-9_.:-]{1,100}$`)
@@ -458,7 +458,7 @@ func (e *Error) Error() string {
 	return place + e.Message
 }
 
-// Errors are all errors in a config file, in its order.
+// Errors are all errors in a config file, sorted by position.
 type Errors []*Error
 
 // maxLines bounds the text of Errors, because a file that is not a config has an error on every line.
@@ -476,11 +476,11 @@ func (e Errors) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// joined returns all errors of type E in err, which can be the result of errors.Join.
-func joined[E error](err error) (all []E) {
+// errorsOf returns all errors of type E in err. err can be the result of errors.Join.
+func errorsOf[E error](err error) (all []E) {
 	if several, ok := err.(interface{ Unwrap() []error }); ok {
 		for _, each := range several.Unwrap() {
-			all = append(all, joined[E](each)...)
+			all = append(all, errorsOf[E](each)...)
 		}
 	} else if one, ok := errors.AsType[E](err); ok {
 		all = append(all, one)
@@ -488,22 +488,22 @@ func joined[E error](err error) (all []E) {
 	return all
 }
 
-// didYouMean returns which of the known names an unknown name probably meant, or "". hint is the
-// end of the error about the unknown name.
-func didYouMean(name string, names []string) (meant, hint string) {
-	least := 1 + len(name)/3
-	for _, candidate := range names {
-		if d := distance(strings.ToLower(name), candidate); d <= least {
-			meant, least = candidate, d-1
+// didYouMean returns the known name that the user of an unknown name probably meant, or "". hint is
+// for the error about the unknown name.
+func didYouMean(unknown string, known []string) (meant, hint string) {
+	limit := 1 + len(unknown)/3
+	for _, candidate := range known {
+		if d := distance(strings.ToLower(unknown), candidate); d <= limit {
+			meant, limit = candidate, d-1
 		}
 	}
 	switch {
 	case meant != "":
 		return meant, fmt.Sprintf("did you mean %s?", meant)
-	case len(names) == 0:
+	case len(known) == 0:
 		return "", "there are none"
 	}
-	return "", "want one of " + strings.Join(names, ", ")
+	return "", "want one of " + strings.Join(known, ", ")
 }
 
 // distance is the number of bytes to insert, delete or replace to turn a into b.
@@ -527,25 +527,25 @@ func distance(a, b string) int {
 	return row[len(b)]
 }
 
-// place returns the position to report for a key: that of its value if the value is a scalar,
-// otherwise that of the key.
-func place(value ast.Node, key *token.Position) *token.Position {
+// reportedPosition returns the position that errors about a value have: the position of a scalar,
+// or the position of the key of a mapping or list.
+func reportedPosition(value ast.Node, key *token.Position) *token.Position {
 	if _, ok := value.(ast.ScalarNode); ok {
-		return start(value)
+		return startOf(value)
 	}
 	return key
 }
 
-// start returns the position of a node's first character. The node of a block mapping has the first
-// colon as its token, so start uses the first key.
-func start(node ast.Node) *token.Position {
+// startOf returns the position of a node's first character. The token of a block mapping is its
+// first colon, so startOf returns the position of its first key.
+func startOf(node ast.Node) *token.Position {
 	if mapping, ok := node.(*ast.MappingNode); ok && !mapping.IsFlowStyle && len(mapping.Values) > 0 {
 		return mapping.Values[0].Key.GetToken().Position
 	}
 	return node.GetToken().Position
 }
 
-// join appends a key to a path. A key with a dot is quoted.
+// join appends a key to a path. It quotes a key that has a dot or a bracket.
 func join(path, key string) string {
 	if strings.ContainsAny(key, ".[]") {
 		key = fmt.Sprintf("%q", key)
@@ -556,8 +556,8 @@ func join(path, key string) string {
 	return path + "." + key
 }
 
-// parent is the path without its last step.
-func parent(path string) string {
+// parentOf returns the path without its last step. It returns "" for a path of one step.
+func parentOf(path string) string {
 	return path[:max(0, strings.LastIndexAny(path, ".["))]
 }
 

@@ -7,15 +7,15 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-func (d *decoder) limits(from map[string]throttle.Limit) []throttle.Limit {
+func (d *decoder) checkLimits(from map[string]throttle.Limit) []throttle.Limit {
 	var limits []throttle.Limit
 	for _, name := range slices.Sorted(maps.Keys(from)) {
 		l, path := from[name], join("limits", name)
-		if l.Kind == "" && d.at[path+".rate"] == d.at[path] { // the file has a rate in place of the mapping
+		if l.Kind == "" && d.positions[path+".rate"] == d.positions[path] { // the file has NAME: RATE
 			l.Kind = throttle.SlidingLog
 		}
 		l.Name = name
-		maps.DeleteFunc(l.Overrides, func(_ string, o throttle.Override) bool { return o == throttle.Override{} }) // an override that could not be decoded is zero
+		maps.DeleteFunc(l.Overrides, func(_ string, o throttle.Override) bool { return o == throttle.Override{} }) // not decoded
 		d.checkLimit(path, l)
 		limits = append(limits, l)
 	}
@@ -28,7 +28,7 @@ func (d *decoder) normalizeOverrides(limits []throttle.Limit, tasks Tasks) {
 		overrides, original := map[string]throttle.Override{}, map[string]string{}
 		for _, key := range slices.Sorted(maps.Keys(l.Overrides)) {
 			at := join(join("limits", l.Name)+".overrides", key)
-			normal, err := tasks.Key(l.Name, key)
+			normal, err := tasks.NormalizeKey(l.Name, key)
 			switch {
 			case err != nil:
 				d.errorf(at, "%v", err)
@@ -43,12 +43,12 @@ func (d *decoder) normalizeOverrides(limits []throttle.Limit, tasks Tasks) {
 	}
 }
 
-// checkLimit reports each error of Validate at its field. If the field is not in the file, the
-// error says that it is missing.
+// checkLimit reports each error of Validate at its field. If the file does not have the field, the
+// error says that the field is missing.
 func (d *decoder) checkLimit(path string, l throttle.Limit) {
 	d.want(l.Capacity != 0, path+".capacity", "0: want at least 1")
 	d.want(l.MaxBlock != 0, path+".max_block", "0s: want at least 1s")
-	for _, e := range joined[*throttle.FieldError](l.Validate()) {
+	for _, e := range errorsOf[*throttle.FieldError](l.Validate()) {
 		at, value, want := path+"."+e.Field, e.Value, e.Want
 		switch {
 		case e.Field == "name":

@@ -14,23 +14,23 @@ import (
 // Page is the page section: authentication and permissions of the page that "worker run --listen"
 // serves.
 type Page struct {
-	// Token signs a browser in. It has at least 8 characters. Without a token, only browsers on the
-	// same machine can open the page.
+	// Token is the password of the page, at least 8 characters. If there is none, only browsers on
+	// the same machine can open the page.
 	Token Secret `yaml:"token"`
-	// HTTPS means that browsers connect by https, through a proxy in front of the page.
+	// HTTPS means that browsers use https, because a proxy in front of the page has a certificate.
 	HTTPS bool `yaml:"https"`
 	// OpenMetrics lets everybody read /metrics and /readyz.
 	OpenMetrics bool `yaml:"open_metrics"`
 	// ReadOnly disables all actions that change something.
 	ReadOnly bool `yaml:"read_only"`
-	// Redact are further names of payload fields and headers whose values are secrets. The values
-	// are hidden, and such a header is not sent to another host after a redirect. In a name, *
-	// stands for any text.
+	// Redact are further names of payload fields and headers whose values are secrets. The page and
+	// exported results hide the values. After a redirect to another host, calls leave the headers
+	// out. In a name, * stands for any text.
 	Redact []string `yaml:"redact"`
 }
 
-// Secret is a text, or a reference to it: ${env:NAME} is the value of an environment variable,
-// ${file:/path} the content of a file.
+// Secret is a text, or a reference to a text: ${env:NAME} to an environment variable, ${file:/path}
+// to a file.
 type Secret string
 
 // UnmarshalText reads a secret. It does not resolve a reference.
@@ -59,12 +59,12 @@ func (d *decoder) checkPage(p *Page) {
 		d.want(name != "" && !strings.ContainsAny(name, "[]\\\n"), indexed("page.redact", i), "%q: want the name of a field or header, where * stands for any text", name)
 	}
 	value, err := tasks.Secret(string(p.Token))
-	if d.machine(err == nil, "page.token", "%v", err); err == nil {
+	if d.wantOnMachine(err == nil, "page.token", "%v", err); err == nil {
 		p.Token = Secret(value)
 	}
 }
 
-// ListenAddress adds localhost's IP address to a port without a host, such as :9090. An empty text
+// ListenAddress adds the host 127.0.0.1 to an address without a host, such as :9090. An empty text
 // stays empty.
 func ListenAddress(text string) (string, error) {
 	if text == "" {

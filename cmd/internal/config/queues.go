@@ -17,19 +17,19 @@ import (
 
 // Queue is a queue that a worker serves.
 type Queue struct {
-	// Weight is how often the queue is served compared with others, at most 10000. A queue of
-	// weight 6 is served six times as often as a queue of weight 1, also at limits that both need.
-	// The weight can be written in place of the mapping. The zero value means `1`.
+	// Weight is the queue's share of jobs, at most 10000. A queue of weight 6 is served six times as
+	// often as a queue of weight 1. The same is true at a limit that both need. NAME: WEIGHT is
+	// short for a queue with only a weight. The zero value means `1`.
 	Weight int `yaml:"weight" short:""`
 	// Shards is the number of shards of a queue that is too busy for one core of Redis. Each shard
-	// is an asynq queue with limits of its own, such as `crawl.7`, and a Redis Cluster can keep
-	// each on another node. The zero value means none.
+	// is an asynq queue, such as `crawl.7`, and has its own limits. A Redis Cluster can keep each
+	// shard on another node. The zero value means that the queue has no shards.
 	Shards int `yaml:"shards"`
-	// ShardBy is the shard key. All jobs with the same shard key are in the same shard. Limits that
-	// count by the shard key are exact. The zero value means the job's ID.
+	// ShardBy is the shard key. All jobs with the same shard key are in the same shard, so limits
+	// that count by the shard key are exact. The zero value means the job's ID.
 	ShardBy expression.Key `yaml:"shard_by"`
-	// Divide are all other limits that the jobs of the queue need. Each shard has an equal part of
-	// such a limit's rate and capacity. Jobs of other queues cannot use these limits.
+	// Divide are the limits of the queue's jobs that do not count by the shard key. Each shard has an
+	// equal part of their rates and capacities. Jobs of other queues cannot use these limits.
 	Divide []string `yaml:"divide"`
 }
 
@@ -62,9 +62,8 @@ func (d *decoder) checkQueues(queues Queues) {
 	}
 }
 
-// checkShards sets c.Sharded: the sharded queues, each with the limits that tasks use with its
-// shard key and the limits to divide. It reports a limit that belongs to two queues, a task that
-// needs limits of two queues, and a task that uses a limit by shard key with another key.
+// checkShards sets c.Sharded. It reports a limit that belongs to two queues, and a task that needs
+// limits of two queues. It also reports a task that uses a limit by shard key with another key.
 func (d *decoder) checkShards(c *Config) {
 	var homes []shard.Queue
 	for _, name := range slices.Sorted(maps.Keys(c.Queues)) {
@@ -115,8 +114,8 @@ func (d *decoder) checkShards(c *Config) {
 	}
 }
 
-// checkDivided reports a limit that cannot be divided among the shards of a queue. It returns
-// whether the config has a limit of that name.
+// checkDivided reports a limit that cannot be divided among the shards of a queue. It returns false
+// if there is no limit of that name.
 func (d *decoder) checkDivided(at, name string, home shard.Queue, c *Config) bool {
 	i := slices.IndexFunc(c.Limits, func(l throttle.Limit) bool { return l.Name == name })
 	if i < 0 {
@@ -125,7 +124,7 @@ func (d *decoder) checkDivided(at, name string, home shard.Queue, c *Config) boo
 	}
 	limit := c.Limits[i]
 	if _, err := (shard.Shard{Queue: home.Name, Count: home.Count}).Divide(limit); err != nil && limit.Validate() == nil {
-		for _, e := range joined[*throttle.FieldError](err) {
+		for _, e := range errorsOf[*throttle.FieldError](err) {
 			d.errorf(join("limits", name)+"."+e.Field, "%s: %s", e.Value, e.Want)
 		}
 	}
@@ -145,14 +144,14 @@ func namesOf(limits []throttle.Limit) (names []string) {
 	return names
 }
 
-// Shards returns the sharded queues as package scheduler takes them, sorted by name.
+// Shards converts the sharded queues for package scheduler, sorted by name.
 func (c *Config) Shards() (all []scheduler.Shards) {
 	for _, name := range slices.Sorted(maps.Keys(c.Sharded)) {
 		home := c.Sharded[name]
 		s := scheduler.Shards{Queue: name, Count: home.Count, ByKey: home.ByKey, Divided: home.Divided}
 		if by := c.Queues[name].ShardBy; !by.IsZero() {
 			s.KeyOf = func(task *asynq.Task) (string, error) {
-				return by.Of(&expression.Job{Type: task.Type(), Queue: name, Payload: task.Payload()})
+				return by.Value(&expression.Job{Type: task.Type(), Queue: name, Payload: task.Payload()})
 			}
 		}
 		all = append(all, s)
@@ -160,8 +159,7 @@ func (c *Config) Shards() (all []scheduler.Shards) {
 	return all
 }
 
-// ShardOf returns the shard to which a job with this ID would be enqueued. The zero Shard means
-// that the queue has no shards.
+// ShardOf returns the shard of a job. The zero Shard means that the queue has no shards.
 func (c *Config) ShardOf(queue, id string, task *asynq.Task) (_ shard.Shard, err error) {
 	all := c.Shards()
 	i := slices.IndexFunc(all, func(s scheduler.Shards) bool { return s.Queue == queue })
@@ -175,8 +173,7 @@ func (c *Config) ShardOf(queue, id string, task *asynq.Task) (_ shard.Shard, err
 	return shard.Of(queue, id, s.Count), err
 }
 
-// NewClient returns a client that finds the shard of each job. All producers with this config must
-// use such a client.
+// NewClient returns a client that enqueues each job to its shard.
 func (c *Config) NewClient(rdb redis.UniversalClient) *scheduler.Client {
 	return scheduler.NewClient(rdb, c.Shards()...)
 }

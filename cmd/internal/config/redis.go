@@ -28,12 +28,12 @@ import (
 
 // Redis is the address of a Redis. The zero value means the embedded Redis.
 type Redis struct {
-	beside  string // the folder of the config file; the folder of the embedded Redis is in it
-	options any    // *redis.Options, *redis.FailoverOptions or *redis.ClusterOptions
-	user    string // the user that sends the commands; empty means the user default
-	tls     TLS
-	byTLS   bool   // whether the URL is for TLS
-	shown   string // the URL without user, password and options
+	configFolder string // for the embedded Redis
+	options      any    // *redis.Options, *redis.FailoverOptions or *redis.ClusterOptions; nil for the embedded Redis
+	user         string // "" means the user named default
+	tls          TLS
+	usesTLS      bool   // whether the URL is for TLS
+	shown        string // the URL without user, password and options
 }
 
 const redisForms = "redis://HOST:PORT/DB, rediss://… (TLS), unix:///PATH?db=N, " +
@@ -46,10 +46,10 @@ const redisForms = "redis://HOST:PORT/DB, rediss://… (TLS), unix:///PATH?db=N,
 //	redis-sentinel://h1:26379,h2/master/0 the master that sentinels know
 //	redis-cluster://h1:6379,h2            a cluster, from any of its nodes
 //
-// rediss://, rediss-sentinel:// and rediss-cluster:// are the same over TLS. The options of
-// go-redis follow after a ?, such as pool_size=50. The user and password of a redis-sentinel URL
-// are for the sentinels; the options username and password are for the master. No error shows the
-// URL, which can have a password.
+// rediss://, rediss-sentinel:// and rediss-cluster:// are the same over TLS. Options of go-redis
+// can follow after a ?, such as pool_size=50. The user and password of a redis-sentinel URL are for
+// the sentinels. The options username and password are for the master. No error shows the URL,
+// because a URL can have a password.
 func ParseRedisURL(text string) (Redis, error) {
 	scheme, rest, ok := strings.Cut(strings.TrimSpace(text), "://")
 	if strings.Contains(text, "${") {
@@ -60,7 +60,7 @@ func ParseRedisURL(text string) (Redis, error) {
 	}
 	r, err := readRedis(scheme, rest)
 	if err != nil {
-		return Redis{}, fmt.Errorf("not a Redis URL: %w", reason(err))
+		return Redis{}, fmt.Errorf("not a Redis URL: %w", withoutURL(err))
 	}
 	return r, nil
 }
@@ -81,10 +81,10 @@ func readRedis(scheme, rest string) (r Redis, err error) {
 	if err != nil {
 		return r, err
 	}
-	r.byTLS, r.user = transport == "rediss", u.User.Username()
+	r.usesTLS, r.user = transport == "rediss", u.User.Username()
 	r.shown = scheme + "://" + rest[at:end] + u.Path
 	query, db := u.Query(), strings.Trim(u.Path, "/")
-	hosts[0] = u.Host // url.Parse has replaced each %XX
+	hosts[0] = u.Host // without %XX
 	for i, host := range hosts {
 		if hosts[i], err = withPort(host, port); err != nil {
 			return r, err
@@ -99,7 +99,7 @@ func readRedis(scheme, rest string) (r Redis, err error) {
 	case kind == "cluster" && db != "" && db != "0":
 		return r, errors.New("a cluster has only database 0: leave the path out")
 	}
-	// The other hosts and the name of the master become options of go-redis.
+	// go-redis takes the other hosts and the name of the master as options.
 	query["addr"] = append(query["addr"], hosts[1:]...)
 	u.Host = hosts[0]
 	if kind == "cluster" {
@@ -118,7 +118,7 @@ func readRedis(scheme, rest string) (r Redis, err error) {
 	return r, err
 }
 
-// withPort adds the usual port to a host without a port.
+// withPort adds the usual port if the host has none.
 func withPort(host, usual string) (string, error) {
 	name, port, err := net.SplitHostPort(host)
 	if err != nil {
@@ -137,16 +137,16 @@ func Embedded(options *redis.Options) Redis {
 	return Redis{options: options, shown: "the embedded one"}
 }
 
-// reason returns an error without the URL, which net/url and go-redis put into the message.
-func reason(err error) error {
+// withoutURL replaces an error of net/url, because the error contains the URL.
+func withoutURL(err error) error {
 	if _, ok := errors.AsType[*url.Error](err); ok {
 		return errors.New("want HOST:PORT, and %XX for special characters in a user name or password")
 	}
 	return errors.New(strings.TrimPrefix(err.Error(), "redis: "))
 }
 
-// Defaults of the URL's options. The client repeats a failed command for some seconds, because
-// asynq runs a finished job again if the command that acknowledges the job fails.
+// Defaults of the URL's options. A client repeats a failed command for some seconds. If the command
+// that acknowledges a finished job failed, asynq would run the job again.
 const (
 	maxRetries      = 10
 	maxRetryBackoff = time.Second
@@ -162,30 +162,30 @@ func (d *decoder) checkRedis(r *Redis, t TLS) {
 // IsZero reports whether no Redis is configured.
 func (r Redis) IsZero() bool { return r.options == nil }
 
-// UseTLS adds t to the TLS settings of the URL. The files are read when a client is made. If t is
-// not zero and the URL does not use TLS, UseTLS returns an error.
+// UseTLS sets the certificates of later clients. If t is not zero and the URL is without TLS, UseTLS
+// returns an error.
 func (r *Redis) UseTLS(t TLS) error {
-	if t != (TLS{}) && !r.IsZero() && !r.byTLS {
+	if t != (TLS{}) && !r.IsZero() && !r.usesTLS {
 		return fmt.Errorf("%s is without TLS: want rediss:// instead of redis://", r)
 	}
 	r.tls = t
 	return nil
 }
 
-// client returns a client of r, which must not be zero. The client connects with its first command.
-// If retries is false, the client sends each command once. An error is about the TLS files, and
-// begins with redis_tls.
+// client is Client. If retries is false, the client sends each command once.
 func (r Redis) client(retries bool) (rdb redis.UniversalClient, err error) {
 	own, err := r.tls.Config()
 	if err != nil {
 		return nil, fmt.Errorf("redis_tls.%w", err)
 	}
-	tune := func(by **tls.Config, sameName bool, tries *int, backoff *time.Duration) {
-		if url := *by; url != nil {
-			*by = cmp.Or(own, url).Clone()
-			(*by).ServerName, (*by).MinVersion = "", url.MinVersion
-			if sameName {
-				(*by).ServerName = url.ServerName
+	// If there are several servers, ServerName stays empty: each server has a certificate for its own
+	// name.
+	tune := func(used **tls.Config, oneServer bool, tries *int, backoff *time.Duration) {
+		if fromURL := *used; fromURL != nil {
+			*used = cmp.Or(own, fromURL).Clone()
+			(*used).ServerName, (*used).MinVersion = "", fromURL.MinVersion
+			if oneServer {
+				(*used).ServerName = fromURL.ServerName
 			}
 		}
 		*tries = cmp.Or(*tries, maxRetries)
@@ -194,12 +194,10 @@ func (r Redis) client(retries bool) (rdb redis.UniversalClient, err error) {
 			*tries = -1
 		}
 	}
-	// Notifications about maintenance are off, because go-redis resolves host names for them, which
-	// can delay a connection. With several servers, ServerName stays empty: then the certificate of
-	// each server must have that server's own name.
+	// For notifications about maintenance, go-redis would resolve host names before it connects.
 	off := &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	switch o := r.options.(type) {
-	case *redis.FailoverOptions: // a sentinel client has no notifications about maintenance
+	case *redis.FailoverOptions:
 		o = new(*o)
 		tune(&o.TLSConfig, false, &o.MaxRetries, &o.MaxRetryBackoff)
 		rdb = redis.NewFailoverClient(o)
@@ -210,7 +208,7 @@ func (r Redis) client(retries bool) (rdb redis.UniversalClient, err error) {
 		if !retries {
 			o.MaxRedirects = -1
 		}
-		o.ClusterStateReloadInterval = 5 * time.Second // after a master's death, producers may fail until this time has passed
+		o.ClusterStateReloadInterval = 5 * time.Second // for this time, commands can fail after a failover
 		rdb = redis.NewClusterClient(o)
 	case *redis.Options:
 		o = new(*o)
@@ -234,19 +232,19 @@ func (r *Redis) UnmarshalText(text []byte) (err error) {
 	return err
 }
 
-// reachTimeout is how long Reach waits for a reply.
+// reachTimeout is the time that Reach waits for a reply.
 var reachTimeout = 3 * time.Second
 
 const (
-	refusedTimeout = time.Second           // how long Reach waits if the connection is refused
-	pause          = 50 * time.Millisecond // time between two pings of Reach
+	refusedTimeout = time.Second // is reachTimeout while connections are refused
+	pingInterval   = 50 * time.Millisecond
 )
 
 // ErrNoRedis means that no Redis is configured, and that the embedded Redis has no data.
 var ErrNoRedis = errors.New("no Redis is configured, and the embedded Redis has no data yet")
 
-// folder is the folder of the config file, or the current folder if the config is a pipe.
-func folder(config string) string {
+// folderOf returns the folder of the config file, or the current folder if the config is a pipe.
+func folderOf(config string) string {
 	if stat, err := os.Stat(config); err != nil || !stat.Mode().IsRegular() {
 		return "."
 	}
@@ -254,11 +252,11 @@ func folder(config string) string {
 }
 
 // Folder returns the folder of the embedded Redis.
-func (r Redis) Folder() string { return filepath.Join(r.beside, embedded.FolderName) }
+func (r Redis) Folder() string { return filepath.Join(r.configFolder, embedded.FolderName) }
 
-// Create is Connect for commands that add or run jobs. If r is zero, Create also creates the folder
-// of the embedded Redis if that is missing, and calls say with messages about this Redis.
-func (r Redis) Create(ctx context.Context, say func(line string)) (rdb redis.UniversalClient, end func() error, err error) {
+// ConnectOrCreate is Connect for commands that add or run jobs. If r is zero, ConnectOrCreate also
+// creates the folder of the embedded Redis, and calls say with messages about this Redis.
+func (r Redis) ConnectOrCreate(ctx context.Context, say func(line string)) (rdb redis.UniversalClient, end func() error, err error) {
 	if !r.IsZero() {
 		return r.Connect(ctx)
 	}
@@ -274,14 +272,14 @@ func (r Redis) Create(ctx context.Context, say func(line string)) (rdb redis.Uni
 }
 
 // Connect returns a client of r, or of the embedded Redis if r is zero, after Redis has answered.
-// The caller must call end, which closes the client, and stops the embedded Redis if this process
-// runs it. The error wraps ErrNoRedis if the embedded Redis has no folder.
+// end closes the client, and stops the embedded Redis if this process runs it. If the embedded Redis
+// has no folder, the error wraps ErrNoRedis.
 func (r Redis) Connect(ctx context.Context) (rdb redis.UniversalClient, end func() error, err error) {
 	if r.IsZero() {
 		if _, err := os.Stat(r.Folder()); errors.Is(err, fs.ErrNotExist) {
 			return nil, nil, fmt.Errorf("%w: there is no %s; write redis: in headgate.yaml, use --redis URL, or start \"worker run\" or \"enqueue\" first", ErrNoRedis, r.Folder())
 		}
-		return r.Create(ctx, func(string) {})
+		return r.ConnectOrCreate(ctx, func(string) {})
 	}
 	if err = r.Reach(ctx); err == nil {
 		rdb, err = r.Client()
@@ -292,11 +290,11 @@ func (r Redis) Connect(ctx context.Context) (rdb redis.UniversalClient, end func
 	return rdb, rdb.Close, nil
 }
 
-// Client returns a client of r, which must not be zero. The client connects with its first command.
+// Client returns a client of r. r must not be zero. The client connects when it sends its first
+// command. An error is about the TLS files, and begins with redis_tls.
 func (r Redis) Client() (redis.UniversalClient, error) { return r.client(true) }
 
-// Reach waits some seconds for an answer of r, which must not be zero. The error says in one line
-// which Redis cannot be reached, and why.
+// Reach waits some seconds for an answer of r. r must not be zero. The error has one line.
 func (r Redis) Reach(ctx context.Context) error {
 	rdb, err := r.client(false)
 	if err != nil {
@@ -312,9 +310,9 @@ func (r Redis) Reach(ctx context.Context) error {
 		return &SignInError{fmt.Errorf("Redis at %s requires a password, and the URL has none: want redis://USER:PASSWORD@HOST:PORT: %w", r, err)}
 	case redishealth.ProblemOf(err) == redishealth.WrongPassword:
 		return &SignInError{fmt.Errorf("Redis at %s rejects the password of user %s, or the user does not exist: %w", r, r.User(), err)}
-	case r.byTLS && errors.Is(err, context.DeadlineExceeded):
+	case r.usesTLS && errors.Is(err, context.DeadlineExceeded):
 		what = "Redis at %s does not answer; if it has no TLS, use redis://: %w"
-	case !r.byTLS && (errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET)):
+	case !r.usesTLS && (errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET)):
 		what = "Redis at %s closes the connection; if it has TLS, use rediss://: %w"
 	}
 	return fmt.Errorf(what, r, err)
@@ -326,8 +324,8 @@ type SignInError struct{ error }
 // Unwrap returns the error with its cause.
 func (e *SignInError) Unwrap() error { return e.error }
 
-// ping waits until Redis answers, or returns the latest error. rdb must not retry commands, because
-// the error would then be a timeout, which hides the cause.
+// ping waits until Redis answers, or returns the latest error. rdb must send each command once. If
+// rdb retried, the error would be a timeout, and not the cause.
 func ping(ctx context.Context, rdb redis.UniversalClient) (err error) {
 	start := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, reachTimeout)
@@ -337,26 +335,25 @@ func ping(ctx context.Context, rdb redis.UniversalClient) (err error) {
 			err = latest
 		}
 		refused := errors.Is(err, syscall.ECONNREFUSED) && time.Since(start) > refusedTimeout
-		if !MayPass(err) || refused || ctx.Err() != nil {
+		if !MayGoAway(err) || refused || ctx.Err() != nil {
 			return err
 		}
 		select {
 		case <-ctx.Done():
-		case <-time.After(pause):
+		case <-time.After(pingInterval):
 		}
 	}
 }
 
-// MayPass reports whether an error of Reach may go away without a change of the config, as an
-// outage and too many connections do.
-func MayPass(err error) bool {
+// MayGoAway reports whether an error of Reach can end without a change of the config. Examples are
+// an outage and too many connections.
+func MayGoAway(err error) bool {
 	t := redishealth.ProblemOf(err)
 	_, untrusted := errors.AsType[*tls.CertificateVerificationError](err)
 	return t == redishealth.TooManyClients || t != redishealth.None && t.IsTemporary() && !untrusted
 }
 
-// The log of go-redis is off, because go-redis also returns the errors that it logs.
-func init() { logging.Disable() }
+func init() { logging.Disable() } // go-redis also returns the errors that it logs
 
 // explainer is a hook of a Redis client that explains errors for people, as [script.Explain] does.
 type explainer struct{ user string }

@@ -68,7 +68,7 @@ func TestReferenceShowsEachField(t *testing.T) {
 	for _, block := range yamlBlock.FindAllStringSubmatch(readReference(t), -1) {
 		d := newDecoder("headgate.yaml")
 		d.decode([]byte(block[1]), &document{Config: *Default()})
-		for path := range d.at {
+		for path := range d.positions {
 			shown[general(path)] = true
 		}
 	}

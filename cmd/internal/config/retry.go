@@ -18,8 +18,8 @@ type Retry struct {
 	Errors []ErrorClass `yaml:"errors"`
 }
 
-// ErrorClass is the Backoff for errors of a Class whose text matches Match. One of both can be left
-// out, and is no condition then. Any other field that is left out has the value in Retry.
+// ErrorClass is the Backoff for errors of a Class whose text matches Match. Class or Match can be
+// left out. Any other field that is left out has the value in Retry.
 type ErrorClass struct {
 	// Class is the kind of error: 3xx, 4xx or 5xx for the status of an answer, network, exit or
 	// exit:N for the exit code of a command, or killed. The zero value means any.
@@ -27,7 +27,7 @@ type ErrorClass struct {
 	scheduler.ErrorClass
 }
 
-// Policy returns r in the form that package scheduler takes.
+// Policy converts r for package scheduler.
 func (r Retry) Policy() *scheduler.RetryPolicy {
 	policy := &scheduler.RetryPolicy{Backoff: r.Backoff}
 	for _, class := range r.Errors {
@@ -73,8 +73,7 @@ func (d *decoder) checkRetry(path string, r Retry) {
 	}
 }
 
-// checkBackoff reports invalid waits. It skips values that an error class takes from Retry, because
-// checkRetry reports their errors once, at the fields of Retry.
+// checkBackoff reports invalid waits, but only of fields that the file has at this path.
 func (d *decoder) checkBackoff(path string, b scheduler.Backoff) {
 	base, limit := path+".base", path+".cap"
 	switch {

@@ -27,14 +27,14 @@ type Schedule struct {
 	// Retention is the time for which the finished job is kept, at least five minutes. The zero
 	// value means the task's.
 	Retention time.Duration `yaml:"retention"`
-	// Template is the job's payload. Its texts may have ${…} with expressions that use tick.
+	// Template is the job's payload. Its texts can have ${…} with expressions that use tick.
 	Template any `yaml:"payload"`
 }
 
 // Schedules are the cron schedules, by name.
 type Schedules map[string]Schedule
 
-// entry converts the schedule for package cron.
+// entry converts the schedule for package cron. It uses the name of the schedule as the entry's.
 func (s Schedule) entry(name string) cron.Entry {
 	e := s.Entry
 	e.Name, e.Payload, e.Disabled = name, s.payloadAt, !s.Enabled
@@ -64,10 +64,10 @@ func (s Schedule) payloadAt(tick time.Time) ([]byte, error) {
 	if s.Template == nil {
 		return nil, nil
 	}
-	return fill(s.Type, s.Template, expression.Tick(tick))
+	return fillPayload(s.Type, s.Template, expression.Tick(tick))
 }
 
-// checkSchedules fills in defaults, compiles payloads and reports errors.
+// checkSchedules sets defaults, compiles payloads and reports errors.
 func (d *decoder) checkSchedules(all Schedules, tasks Tasks, queues Queues, types []string) {
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		path := join("schedules", name)
@@ -88,7 +88,7 @@ func (d *decoder) checkSchedules(all Schedules, tasks Tasks, queues Queues, type
 		s.MaxRetry = cmp.Or(s.MaxRetry, tasks[s.Type].MaxRetry)
 		s.Timeout = cmp.Or(s.Timeout, tasks[s.Type].Timeout)
 		s.Retention = cmp.Or(s.Retention, tasks[s.Type].Retention)
-		s.Template = d.compile(path+".payload", s.Type, s.Template, expression.TickVars)
+		s.Template = d.compilePayload(path+".payload", s.Type, s.Template, expression.TickVars)
 		d.checkEntry(path, s.entry(name))
 		d.checkPayload(path+".payload", s, name)
 		all[name] = s
@@ -97,7 +97,7 @@ func (d *decoder) checkSchedules(all Schedules, tasks Tasks, queues Queues, type
 
 // checkEntry reports each error of Validate at its field.
 func (d *decoder) checkEntry(path string, e cron.Entry) {
-	for _, wrong := range joined[*throttle.FieldError](e.Validate()) {
+	for _, wrong := range errorsOf[*throttle.FieldError](e.Validate()) {
 		at, value := path+"."+wrong.Field, wrong.Value
 		if wrong.Field == "name" {
 			at = path
@@ -109,10 +109,9 @@ func (d *decoder) checkEntry(path string, e cron.Entry) {
 	}
 }
 
-// checkPayload evaluates the payload for an example: the first tick in the year 2000 or later. It
-// reports the error of an expression, or of the task type's check of payloads.
+// checkPayload reports the error of the payload at one tick, the first since the year 2000.
 func (d *decoder) checkPayload(path string, s Schedule, name string) {
-	if d.broken(path) || !d.clean(path) {
+	if d.broken(path) || !d.errorFree(path) {
 		return
 	}
 	tick := s.entry(name).Next(time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC))

@@ -21,8 +21,9 @@ type Task struct {
 	// Limits are the limits whose permits a job needs before it runs. The job takes all permits at
 	// once, or waits and takes none.
 	Limits []Need `yaml:"limits"`
-	// BlockOn429 are the limits whose keys are blocked when the upstream answers a job's call with
-	// 429. Nil means the limits with a key, or all limits if none has a key.
+	// BlockOn429 are the limits that an upstream blocks if it answers a job's call with 429. A limit
+	// with a key is blocked only for the job's key. Nil means the limits with a key, or all limits
+	// if none has a key.
 	BlockOn429 []string `yaml:"block_on_429"`
 	// RetryAfterScope selects the limits that are blocked until the upstream's Retry-After: the
 	// limits whose key is the called host, or all limits. The zero value means `host`.
@@ -30,7 +31,7 @@ type Task struct {
 	// MaxWait is the longest time that a job waits for its permits. The zero value means as long
 	// as it takes.
 	MaxWait time.Duration `yaml:"max_wait"`
-	// OnMaxWait is the action for a job that waited for max_wait, or until its own deadline. The
+	// OnMaxWait is the action for a job whose max_wait or own deadline ends while the job waits. The
 	// zero value means `archive`.
 	OnMaxWait scheduler.Action `yaml:"on_max_wait"`
 	// OnNoLimit is the action for a job whose limit has been deleted. The zero value means
@@ -43,22 +44,22 @@ type Task struct {
 	// for the same permits, the keys take turns, however many jobs each has. The zero value means
 	// first in, first out.
 	FairnessKey expression.Key `yaml:"fairness_key"`
-	// FairnessWeight is the number of turns that the fairness key gets for each turn of a key of
-	// weight 1, at most 1000. The zero value means `1`.
+	// FairnessWeight is the weight of the fairness key, at most 1000. A key of weight 3 gets three
+	// turns for each turn of a key of weight 1. The zero value means `1`.
 	FairnessWeight expression.Weight `yaml:"fairness_weight"`
-	// MaxRetry is the number of retries of a failed job, unless the job has its own. Nil means
-	// asynq's, `25`.
+	// MaxRetry is the number of retries of a failed job. A job's own max_retry takes precedence. Nil
+	// means asynq's, `25`.
 	MaxRetry *int `yaml:"max_retry"`
-	// Timeout is the longest time that one run may take, unless the job has its own. The zero value
-	// means asynq's, `30m`.
+	// Timeout is the longest time that one run can take. A job's own timeout takes precedence. The
+	// zero value means asynq's, `30m`.
 	Timeout time.Duration `yaml:"timeout"`
-	// Retention is the time for which a finished job and its result are kept, unless the job has
-	// its own. The zero value means not at all.
+	// Retention is the time for which a finished job and its result are kept. A job's own retention
+	// takes precedence. The zero value means not at all.
 	Retention time.Duration `yaml:"retention"`
 	// Retry says how long a failed job waits before it runs again.
 	Retry Retry `yaml:"retry"`
-	// RetryPosition is the position of a failed job that waits for its permits again: it keeps its
-	// place before all later jobs, or goes to the end of its lane. The zero value means `keep`.
+	// RetryPosition is the position of a failed job that waits for its permits again. The job keeps
+	// its place, or goes to the end of its lane. The zero value means `keep`.
 	RetryPosition scheduler.RetryPosition `yaml:"retry_position"`
 	// Then are the jobs to enqueue when a job is done.
 	Then []Then `yaml:"then"`
@@ -67,10 +68,9 @@ type Task struct {
 // Tasks are the types of jobs, by name.
 type Tasks map[string]Task
 
-// Need is the permits that a job takes of one limit.
+// Need has the permits that a job takes of one limit.
 type Need struct {
-	// Limit is the name of the limit. Required. It can be written in place of
-	// the mapping.
+	// Limit is the name of the limit. Required. The name alone is short for a need with only a limit.
 	Limit string `yaml:"limit" short:""`
 	// Key is the key under which the limit counts the job. The zero value means one count for all
 	// jobs.
@@ -81,15 +81,15 @@ type Need struct {
 	Settle expression.Settle `yaml:"settle"`
 }
 
-// Unkept reports whether the responses of a type's jobs are lost when the jobs are done. This is so
-// for http:request if the task has neither retention nor then.
-func (t Tasks) Unkept(typename string) bool {
+// LosesResponses reports whether the responses of a type's jobs are lost when the jobs are done. An
+// http:request loses its response if the task has neither retention nor then.
+func (t Tasks) LosesResponses(typename string) bool {
 	task := t[typename]
 	return typename == tasks.TypeHTTPRequest && task.Retention == 0 && len(task.Then) == 0
 }
 
-// KeysOf returns the key expression of each use of a limit by a task, in no order. The expression
-// of a use without a key is empty.
+// KeysOf returns the key expression of each need of a limit, in no order, or "" for a need without a
+// key.
 func (t Tasks) KeysOf(limit string) (keys []string) {
 	for _, n := range t.needsOf(limit) {
 		keys = append(keys, n.Key.String())
@@ -109,9 +109,9 @@ func (t Tasks) needsOf(limit string) (needs []Need) {
 	return needs
 }
 
-// Key normalizes a key of a limit as the tasks that use the limit do. If these tasks normalize the
-// key in different ways, Key returns it unchanged.
-func (t Tasks) Key(limit, key string) (string, error) {
+// NormalizeKey returns a key of a limit as the limit's tasks normalize it. If the tasks differ, it
+// returns the key unchanged.
+func (t Tasks) NormalizeKey(limit, key string) (string, error) {
 	normal := ""
 	for _, n := range t.needsOf(limit) {
 		normalized, err := n.Key.NormalizeKey(key)
@@ -126,8 +126,8 @@ func (t Tasks) Key(limit, key string) (string, error) {
 	return cmp.Or(normal, key), nil
 }
 
-// Costs returns the actual costs of a finished job, by limit, for limits with a settle expression.
-// If no limit has one, Costs returns nil and does not call result.
+// Costs returns the actual costs of a finished job, by limit, of limits with a settle expression. If
+// no limit has a settle expression, Costs returns nil and does not call result.
 func (t Tasks) Costs(job *expression.Job, result func() ([]byte, error)) (costs map[string]int, err error) {
 	done := &expression.Done{Job: *job, MustBeJSON: true}
 	for _, n := range t[job.Type].Limits {
@@ -140,36 +140,36 @@ func (t Tasks) Costs(job *expression.Job, result func() ([]byte, error)) (costs 
 				return nil, err
 			}
 		}
-		if costs[n.Limit], err = n.Settle.Of(done); err != nil {
+		if costs[n.Limit], err = n.Settle.Value(done); err != nil {
 			return nil, err
 		}
 	}
 	return costs, nil
 }
 
-// Rule returns what a job needs before it runs, or the zero Rule if its type is not in the config.
-// An error means that an expression fails on the payload, as it would on each retry.
+// Rule returns the rule of a job, or the zero Rule if the config does not have the job's type. An
+// error means that an expression fails. It would fail again at each retry.
 func (t Tasks) Rule(job *expression.Job) (scheduler.Rule, error) {
 	task, ok := t[job.Type]
 	if !ok {
 		return scheduler.Rule{}, nil
 	}
 	rule := scheduler.Rule{
-		BlockOnRateLimit: task.blocks(), MaxWait: task.MaxWait, OnMaxWait: task.OnMaxWait, OnNoLimit: task.OnNoLimit,
+		BlockOnRateLimit: task.blockedUntilRetryAfter(), MaxWait: task.MaxWait, OnMaxWait: task.OnMaxWait, OnNoLimit: task.OnNoLimit,
 		Retry: task.Retry.Policy(), RetryPosition: task.RetryPosition,
 	}
 	for _, n := range task.Limits {
-		key, wrongKey := n.Key.Of(job)
-		cost, wrongCost := n.Cost.Of(job)
+		key, wrongKey := n.Key.Value(job)
+		cost, wrongCost := n.Cost.Value(job)
 		if err := cmp.Or(wrongKey, wrongCost); err != nil {
 			return scheduler.Rule{}, err
 		}
 		rule.Needs = append(rule.Needs, throttle.Need{Limit: n.Limit, Key: key, Cost: cost})
 	}
 	var wrongPriority, wrongKey, wrongWeight error
-	rule.Priority, wrongPriority = task.Priority.Of(job)
-	rule.FairnessKey, wrongKey = task.FairnessKey.Of(job)
-	rule.FairnessWeight, wrongWeight = task.FairnessWeight.Of(job)
+	rule.Priority, wrongPriority = task.Priority.Value(job)
+	rule.FairnessKey, wrongKey = task.FairnessKey.Value(job)
+	rule.FairnessWeight, wrongWeight = task.FairnessWeight.Value(job)
 	if err := cmp.Or(wrongPriority, wrongKey, wrongWeight); err != nil {
 		return scheduler.Rule{}, err
 	}
@@ -229,17 +229,16 @@ func (d *decoder) checkNeeds(path string, needs []Need, limits []throttle.Limit)
 	}
 }
 
-// RetryAfterScope is the set of limits that an upstream may block until the time in its
-// Retry-After, or until the reset of an exhausted quota. The limit's max_block bounds that time.
+// RetryAfterScope selects the limits that an upstream blocks by its Retry-After, or by the reset of
+// an exhausted quota. The limit's max_block bounds the time of the block.
 type RetryAfterScope string
 
-// The values of Task.RetryAfterScope. Limits that BlockOn429 names are in both scopes.
+// The values of Task.RetryAfterScope. If BlockOn429 names limits, these are the limits of both scopes.
 const (
-	// ScopeHost are the limits whose key is the called host, as host(payload.url) is: a response
-	// says nothing about other hosts. A job with such a limit blocks no other limit. If a job
-	// has no such limit, a 429 blocks its limits as a 429 without a time does.
+	// ScopeHost selects the limits whose key is the called host, because a response says nothing
+	// about other hosts. If a job has no such limit, Retry-After is ignored.
 	ScopeHost RetryAfterScope = "host"
-	// ScopeAll are all limits that a 429 blocks.
+	// ScopeAll selects all limits that a 429 blocks.
 	ScopeAll RetryAfterScope = "all"
 )
 
@@ -252,10 +251,9 @@ func (s *RetryAfterScope) UnmarshalText(text []byte) error {
 	return fmt.Errorf("%q: want host or all", text)
 }
 
-// blocks returns the limits that a 429 blocks until the time that the upstream names. If the result
-// is nil, a 429 blocks the limits with a key, or all limits if none has a key, and the upstream's
-// time does not count.
-func (t Task) blocks() []string {
+// blockedUntilRetryAfter returns the limits that a 429 blocks until its Retry-After. If the result is
+// nil, the rule has no such limits: a 429 blocks the limits with a key, or all limits if none has one.
+func (t Task) blockedUntilRetryAfter() []string {
 	if t.BlockOn429 != nil {
 		return t.BlockOn429
 	}
@@ -278,7 +276,7 @@ func (t Task) blocks() []string {
 	return all
 }
 
-// JobOf returns the variables of expressions about a task. ctx is the context of its attempt.
+// JobOf returns the variables of expressions about a task. ctx is the context of a run of the task.
 func JobOf(ctx context.Context, task *asynq.Task) *expression.Job {
 	_, id, _ := scheduler.GetJob(ctx)
 	return &expression.Job{Type: task.Type(), Queue: scheduler.GetQueue(ctx), ID: id, Payload: task.Payload()}

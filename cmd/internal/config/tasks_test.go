@@ -106,10 +106,10 @@ tasks:
 		"HTTPS://LocalHost:8080/path": "localhost", "127.1": "127.0.0.1", "::1": "::1", "[::1]:80": "::1", "::FFFF:127.0.0.1": "127.0.0.1",
 		"MÜNCHEN.example": "xn--mnchen-3ya.example",
 	} {
-		if got, err := c.Tasks.Key("host", typed); got != want || err != nil {
+		if got, err := c.Tasks.NormalizeKey("host", typed); got != want || err != nil {
 			t.Errorf("key %s is %q (%v), want %q", typed, got, err, want)
 		}
-		if got, err := c.Tasks.Key("tenant", typed); got != typed || err != nil {
+		if got, err := c.Tasks.NormalizeKey("tenant", typed); got != typed || err != nil {
 			t.Errorf("key %s of a limit without hosts is %q (%v)", typed, got, err)
 		}
 	}

@@ -46,7 +46,7 @@ func (s *Store) runMini(ctx context.Context) error {
 	for ctx.Err() == nil {
 		select {
 		case <-ctx.Done():
-		case <-time.After(tick):
+		case <-time.After(checkInterval):
 		}
 		now := time.Now()
 		m.FastForward(now.Sub(last)) // expires keys, once a tick; with ClockTTL miniredis would check all keys at each command

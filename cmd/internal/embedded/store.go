@@ -26,7 +26,7 @@ const (
 )
 
 var (
-	tick            = time.Second        // time between two checks of the folder, and the shortest between two saves of a miniredis
+	checkInterval   = time.Second        // time between two checks of the folder, and the shortest between two saves of a miniredis
 	childAttributes *syscall.SysProcAttr // attributes of the process redis-server; nil except on Linux
 )
 
@@ -35,24 +35,24 @@ var (
 type Store struct {
 	Socket string // where the server listens
 
-	dir     string
-	log     func(line string)
-	failed  chan error // gets the first error; later errors are logged
-	cancel  context.CancelFunc
-	running sync.WaitGroup
-	err     error // why the server ended badly at Close; nil if it ended well
+	dir      string
+	log      func(line string)
+	firstErr chan error // gets the first error; later errors are logged
+	cancel   context.CancelFunc
+	running  sync.WaitGroup
+	closeErr error // why the server ended badly at Close; nil if it ended well
 }
 
 // Open returns the Store of the folder dir, after the server has answered. Until Close, log gets
 // lines about the server if this process runs it.
 func Open(ctx context.Context, dir string, log func(line string)) (*Store, error) {
-	s := &Store{Socket: filepath.Join(dir, "redis.sock"), dir: dir, log: log, failed: make(chan error, 1)}
+	s := &Store{Socket: filepath.Join(dir, "redis.sock"), dir: dir, log: log, firstErr: make(chan error, 1)}
 	if len(s.Socket) > 103 { // some systems allow no longer path of a socket
 		return nil, fmt.Errorf("the path %s is too long for a Unix socket: start the command in the folder of the config file", s.Socket)
 	}
 	run, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	s.cancel = cancel
-	s.running.Go(func() { s.err = s.keep(run) })
+	s.running.Go(func() { s.closeErr = s.keepRunning(run) })
 	rdb := redis.NewClient(&redis.Options{Network: "unix", Addr: s.Socket, MaxRetries: -1, DialerRetries: 1, ContextTimeoutEnabled: true})
 	defer rdb.Close()
 	ctx, cancel = context.WithTimeout(ctx, answerTimeout)
@@ -61,13 +61,13 @@ func Open(ctx context.Context, dir string, log func(line string)) (*Store, error
 		err := rdb.Ping(ctx).Err()
 		if err == nil {
 			select {
-			case s.failed <- nil: // fills the channel, so that later errors are logged
+			case s.firstErr <- nil: // fills the channel, so that later errors are logged
 			default:
 			}
 			return s, nil
 		}
 		select {
-		case err = <-s.failed:
+		case err = <-s.firstErr:
 			err = fmt.Errorf("no Redis is configured, and none can keep its data in %s: %w; name a Redis as redis: in the config, or with --redis", dir, err)
 		case <-ctx.Done():
 			if errors.Is(ctx.Err(), context.Canceled) {
@@ -88,20 +88,20 @@ func Open(ctx context.Context, dir string, log func(line string)) (*Store, error
 func (s *Store) Close() error {
 	s.cancel()
 	s.running.Wait()
-	return s.err
+	return s.closeErr
 }
 
 // keep runs the server whenever no other process does, until ctx ends. It returns the last run's error.
-func (s *Store) keep(ctx context.Context) (err error) {
+func (s *Store) keepRunning(ctx context.Context) (err error) {
 	for ctx.Err() == nil {
 		pause := 100 * time.Millisecond
-		if err = s.serve(ctx); err != nil && ctx.Err() == nil {
+		if err = s.runIfUnlocked(ctx); err != nil && ctx.Err() == nil {
 			select {
-			case s.failed <- err:
+			case s.firstErr <- err:
 			default:
 				s.log(err.Error())
 			}
-			err, pause = nil, tick // a longer pause, because the server may end as soon as it starts
+			err, pause = nil, checkInterval // a longer pause, because the server may end as soon as it starts
 		}
 		select {
 		case <-ctx.Done():
@@ -112,7 +112,7 @@ func (s *Store) keep(ctx context.Context) (err error) {
 }
 
 // serve runs the server until it ends or the folder is removed. If another process runs it, serve returns nil.
-func (s *Store) serve(ctx context.Context) error {
+func (s *Store) runIfUnlocked(ctx context.Context) error {
 	// Chmod fails if another user has made the folder as a trap, because only the owner can change a mode.
 	if err := errors.Join(os.MkdirAll(s.dir, 0o700), os.Chmod(s.dir, 0o700)); err != nil {
 		return err
@@ -141,18 +141,18 @@ func (s *Store) serve(ctx context.Context) error {
 	defer cancel()
 	go func() {
 		defer cancel()
-		for ticks := time.Tick(tick); ctx.Err() == nil && !removed(); {
+		for ticks := time.Tick(checkInterval); ctx.Err() == nil && !removed(); {
 			<-ticks
 		}
 	}()
-	if err = s.run(ctx, lock); removed() {
+	if err = s.runServer(ctx, lock); removed() {
 		return fmt.Errorf("the folder %s was removed with the jobs in it", s.dir)
 	}
 	return err
 }
 
 // run runs a server with the data of the folder until ctx ends.
-func (s *Store) run(ctx context.Context, lock *os.File) error {
+func (s *Store) runServer(ctx context.Context, lock *os.File) error {
 	path, err := exec.LookPath("redis-server")
 	if err != nil {
 		err = errors.New("there is no redis-server on the PATH")

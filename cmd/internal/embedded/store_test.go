@@ -19,7 +19,7 @@ import (
 )
 
 func init() {
-	tick = 5 * time.Millisecond
+	checkInterval = 5 * time.Millisecond
 	logging.Disable()
 }
 

@@ -2,10 +2,10 @@
 // job, and the ${…} parts of payloads. The language is github.com/expr-lang/expr.
 //
 // An expression of a job can use payload, the decoded JSON, and task.type, task.queue and task.id.
-// An expression of a finished job can also use result. An expression of a schedule can use tick,
-// the time.Time of the tick in the schedule's zone. All can use host(url) and the functions of
-// expr, except now, because results must be repeatable, and except what could be slow, such as
-// loops.
+// An expression of a finished job can also use result. An expression of a schedule can only use
+// tick, a time.Time in the schedule's zone. Every expression can use host(url) and most functions
+// of expr. Loops are not allowed, because they can be slow. The function now is not allowed, because
+// results must be repeatable.
 package expression
 
 import (
@@ -26,39 +26,38 @@ import (
 
 // program is a compiled expression. It is safe for concurrent use.
 type program struct {
-	what   string // such as "key expression", for errors
-	text   string
-	vars   []string // the variables that it may use
-	code   *vm.Program
-	names  map[string]bool // the variables that it uses
-	byHost bool            // whether it uses host(payload.url)
-	wrong  error           // Visit's error about the first construct that it rejects; nil if there is none
+	what        string // such as "key expression", for errors
+	text        string
+	allowedVars []string
+	code        *vm.Program
+	usedVars    map[string]bool
+	byHost      bool  // see ByHost
+	rejected    error // the first error of Visit, or nil
 }
 
-// compile compiles an expression that may use the variables vars. what names the kind of expression
-// in errors, which have one line.
-func compile(what, text string, vars []string) (*program, error) {
-	p := &program{what: what, text: strings.TrimSpace(text), vars: vars, names: map[string]bool{}}
+// compile compiles an expression. what is the kind of expression, such as "key expression".
+func compile(what, text string, allowedVars []string) (*program, error) {
+	p := &program{what: what, text: strings.TrimSpace(text), allowedVars: allowedVars, usedVars: map[string]bool{}}
 	if p.text == "" {
 		example := "host(payload.url)"
-		if vars[0] == "tick" {
+		if allowedVars[0] == "tick" {
 			example = "tick.Year()"
 		}
 		return nil, fmt.Errorf("%s is empty: want an expression such as %s", what, example)
 	}
 	var err error
 	p.code, err = expr.Compile(p.text, p.declare, hostFunction, jsonFunction, expr.DisableBuiltin("now"), expr.DisableBuiltin("toJSON"), expr.Patch(p))
-	if err = cmp.Or(p.wrong, err); err != nil {
+	if err = cmp.Or(p.rejected, err); err != nil {
 		return nil, p.wrap(err)
 	}
 	return p, nil
 }
 
-// declare declares the variables and their types. The type of decoded JSON is unknown.
+// declare tells the compiler the types of the variables. payload and result can have any type.
 func (p *program) declare(c *conf.Config) {
 	env := map[string]any{}
-	for _, name := range p.vars {
-		env[name] = zeros[name]
+	for _, name := range p.allowedVars {
+		env[name] = zeroValues[name]
 	}
 	c.WithEnv(env)
 	for name, zero := range env {
@@ -79,11 +78,11 @@ func (p *program) String() string {
 // IsZero reports whether there is no expression.
 func (p *program) IsZero() bool { return p == nil }
 
-// ByHost reports whether the value depends on the called host, as host(payload.url) does.
+// ByHost reports whether host(payload.url) is the expression or a part of it.
 func (p *program) ByHost() bool { return p != nil && p.byHost }
 
-// NormalizeKey returns a key in the form that host(…) gives, such as localhost for LocalHost:8080.
-// It returns keys of other expressions unchanged.
+// NormalizeKey returns a key as host(…) would return it, such as localhost for LocalHost:8080. If
+// the expression is no call of host, NormalizeKey returns the key unchanged.
 func (p *program) NormalizeKey(key string) (string, error) {
 	if p != nil {
 		if call, ok := p.code.Node().(*ast.CallNode); ok && call.Callee.String() == "host" {
@@ -94,15 +93,15 @@ func (p *program) NormalizeKey(key string) (string, error) {
 }
 
 // constant reports whether the value is the same for every job.
-func (p *program) constant() bool { return len(p.names) == 0 }
+func (p *program) constant() bool { return len(p.usedVars) == 0 }
 
-// evaluate returns the value of a program, converted by convert. The value of a missing field is
-// nil. from may be nil if the program is constant.
+// evaluate runs a program and converts its value. convert gets nil for a missing field. from can be
+// nil if the program is constant.
 func evaluate[T any](p *program, from Source, convert func(any) (T, error)) (T, error) {
 	var env map[string]any
 	var err error
 	if !p.constant() {
-		env, err = from.values(p.names)
+		env, err = from.values(p.usedVars)
 	}
 	var value any
 	if err == nil {
@@ -118,14 +117,13 @@ func evaluate[T any](p *program, from Source, convert func(any) (T, error)) (T, 
 	return converted, nil
 }
 
-// maxReason is the maximum length of an error of expr in bytes. The error can contain a value.
+// maxReason bounds an error of expr in bytes, because the error can contain a value.
 const maxReason = 300
 
 // noField matches expr's error about a field of a value that has no fields.
 var noField = regexp.MustCompile(`^cannot fetch (\S+) from (\S+)`)
 
-// wrap adds the expression to an error. It puts expr's errors into plain words, without their lines
-// that show the source, and adds the position to a syntax error.
+// wrap adds the expression to an error. It puts an error of expr into plain words on one line.
 func (p *program) wrap(err error) error {
 	if shown, ok := errors.AsType[*file.Error](err); ok {
 		reason := strings.TrimSpace(strings.SplitN(shown.Message, "\n", 2)[0])
@@ -136,7 +134,7 @@ func (p *program) wrap(err error) error {
 		case noSuchName:
 			reason = fmt.Sprintf("task has no field %s: want task.type, task.queue or task.id", field)
 		case strings.HasPrefix(reason, "unknown name"):
-			reason = fmt.Sprintf("%s: want one of %s, host(…), or text in quotes", reason, strings.Join(p.vars, ", "))
+			reason = fmt.Sprintf("%s: want one of %s, host(…), or text in quotes", reason, strings.Join(p.allowedVars, ", "))
 		case fetched != nil && fetched[2] == "<nil>":
 			reason = fmt.Sprintf("there is no %s: the value before it is missing or null", fetched[1])
 		case fetched != nil:
@@ -161,15 +159,13 @@ func (p *program) wrap(err error) error {
 // arguments but the first must be literals.
 var multiplies = []string{"join", "repeat", "replace", "trim"}
 
-// Visit collects the variables, and rejects what could be slow: the author of a payload must not
-// control the time and memory of an expression. Without loops and ranges, and with literal
-// arguments of multiplies, time and memory are proportional to the payload. The compiler calls
-// Visit for each node.
+// Visit collects the variables, and rejects what could be slow. The compiler calls it for each node
+// of the expression. The time and memory of an accepted expression are proportional to the payload.
 func (p *program) Visit(node *ast.Node) {
 	var err error
 	switch n := (*node).(type) {
 	case *ast.IdentifierNode:
-		p.names[n.Value] = true
+		p.usedVars[n.Value] = true
 	case *ast.CallNode:
 		p.byHost = p.byHost || n.Callee.String() == "host" && len(n.Arguments) == 1 && n.Arguments[0].String() == "payload.url"
 	case *ast.BinaryNode:
@@ -190,7 +186,7 @@ func (p *program) Visit(node *ast.Node) {
 			err = fmt.Errorf("%s(…) is not allowed: it compares every element with all others", n.Name)
 		}
 	}
-	p.wrong = cmp.Or(p.wrong, err)
+	p.rejected = cmp.Or(p.rejected, err)
 }
 
 func isLiteral(node ast.Node) bool {

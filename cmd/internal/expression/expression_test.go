@@ -46,7 +46,7 @@ func check[T comparable, K kind[T]](t *testing.T, source func(payload string) So
 				continue
 			}
 		}
-		got, err := expression.Of(source(row.payload))
+		got, err := expression.Value(source(row.payload))
 		if got != row.want || reason(err) != row.err {
 			t.Errorf("%s of %s = %v, %q\nwant %v, %q", row.text, row.payload, got, reason(err), row.want, row.err)
 		}
@@ -222,7 +222,7 @@ func TestKeyOfAnyPayload(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := key.Of(&Job{Payload: payload})
+		got, err := key.Value(&Job{Payload: payload})
 		if n, whole := value.(int); whole && got != strconv.Itoa(n) {
 			t.Fatalf("%d became %q, %v", n, got, err)
 		}
@@ -274,14 +274,14 @@ func FuzzExpressions(target *testing.F) {
 	f.Fuzz(func(t *testing.T, text string, payload []byte) {
 		job := func() *Job { return &Job{Type: "a", Queue: "default", ID: "1", Payload: payload} }
 		if key, err := parse[Key](text); err == nil {
-			if value, err := key.Of(job()); err == nil {
+			if value, err := key.Value(job()); err == nil {
 				if _, err := (keyKind{}).convert(value); err != nil {
 					t.Errorf("%q is the key %q: %v", text, value, err)
 				}
 			}
 		}
 		if settle, err := parse[Settle](text); err == nil {
-			if n, err := settle.Of(&Done{Job: *job(), Result: payload}); err == nil && n < 0 {
+			if n, err := settle.Value(&Done{Job: *job(), Result: payload}); err == nil && n < 0 {
 				t.Errorf("%q settles %d", text, n)
 			}
 		}
@@ -326,7 +326,7 @@ func TestFormula_TimeIsLinear(t *testing.T) {
 			t.Errorf("%s: %v", text, err)
 			continue
 		}
-		value, err := template.Of(job(payload))
+		value, err := template.Value(job(payload))
 		if made := fmt.Sprint(value); err != nil || len(made) > 10*len(payload) {
 			t.Errorf("%s makes %d bytes of %d, %v", text, len(made), len(payload), err)
 		}
@@ -354,7 +354,7 @@ func TestFormula_Examples(t *testing.T) {
 			t.Error(err)
 			continue
 		}
-		value, err := template.Of(job(test.payload))
+		value, err := template.Value(job(test.payload))
 		if test.want == "" {
 			continue
 		}
@@ -373,7 +373,7 @@ func TestFormula_ErrorsAreShort(t *testing.T) {
 			t.Errorf("%s: %v", text, err)
 			continue
 		}
-		if _, err := key.Of(job(payload)); err == nil || len(err.Error()) > 400 {
+		if _, err := key.Value(job(payload)); err == nil || len(err.Error()) > 400 {
 			t.Errorf("%s: an error of %d bytes: want one of at most 400", text, len(reason(err)))
 		}
 	}

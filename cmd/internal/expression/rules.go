@@ -18,52 +18,51 @@ type Expression[T any, K kind[T]] struct{ *program }
 
 // kind is one use of expressions, such as key or cost.
 type kind[T any] interface {
-	// properties returns the name for errors, the variables, and the default.
-	properties() (name string, vars []string, standard T)
+	// properties returns the name for errors, and the value of the zero Expression.
+	properties() (name string, allowedVars []string, zeroValue T)
 	// convert checks the value of an expression.
 	convert(value any) (T, error)
 }
 
-// UnmarshalText compiles an expression. If the value is the same for every job, UnmarshalText also
-// evaluates the expression, to return its error.
+// UnmarshalText compiles an expression. It also evaluates a constant expression, to find a wrong
+// value at once.
 func (e *Expression[T, K]) UnmarshalText(text []byte) (err error) {
 	var k K
 	name, vars, _ := k.properties()
 	if e.program, err = compile(name, string(text), vars); err == nil && e.constant() {
-		_, err = e.Of(nil)
+		_, err = e.Value(nil)
 	}
 	return err
 }
 
-// Of returns the value for a job.
-func (e Expression[T, K]) Of(job Source) (T, error) {
+// Value returns the value for a job. It accepts a nil job if the expression is constant.
+func (e Expression[T, K]) Value(job Source) (T, error) {
 	var k K
 	if e.program == nil {
-		_, _, standard := k.properties()
-		return standard, nil
+		_, _, zeroValue := k.properties()
+		return zeroValue, nil
 	}
 	return evaluate(e.program, job, k.convert)
 }
 
-// Constant returns the value if it is the same for every job. Otherwise ok is false.
+// Constant returns the value if it is the same for every job. If it is not, ok is false.
 func (e Expression[T, K]) Constant() (value T, ok bool) {
 	if e.program != nil && !e.constant() {
 		return value, false
 	}
-	value, err := e.Of(nil)
+	value, err := e.Value(nil)
 	return value, err == nil
 }
 
-// Key is the key of a limit or of fair queuing, such as host(payload.url): text, a number or a
-// boolean of 1 to 200 bytes without control characters. The zero Key is empty.
+// Key is the key of a limit or of fair queuing, such as host(payload.url). A text, number or boolean
+// can be a key. A key has 1 to 200 bytes and no control characters. The zero Key is empty.
 type Key = Expression[string, keyKind]
 
 type keyKind struct{}
 
 func (keyKind) properties() (string, []string, string) { return "key expression", JobVars, "" }
 
-// maxKey bounds a key in bytes.
-const maxKey = 200
+const maxKey = 200 // bytes
 
 func (keyKind) convert(value any) (string, error) {
 	key, err := scalar(value)
@@ -91,10 +90,9 @@ func (costKind) convert(value any) (int, error) {
 	return integer(value, 1, math.MaxInt, "of permits, at least 1")
 }
 
-// Settle is the actual cost of a finished job. The result of an http:request has the status and the
-// body of the response, so a number in a JSON body is fromJSON(result.body).usage.total_tokens. The
-// zero Settle means that the job keeps its cost. For the zero Settle, the result of Of is 0 and has
-// no meaning.
+// Settle is the actual cost of a finished job in permits, such as
+// fromJSON(result.body).usage.total_tokens. The zero Settle means that the job keeps its Cost. The
+// Value of the zero Settle has no meaning.
 type Settle = Expression[int, settleKind]
 
 type settleKind struct{}
@@ -152,7 +150,7 @@ func (whenKind) convert(value any) (bool, error) {
 	return holds, nil
 }
 
-// maxExact bounds exact numbers: above it, float64 does not represent all whole numbers.
+// maxExact is 2^53. A float64 cannot represent every whole number above it.
 const maxExact = 1 << 53
 
 var errNoField = errors.New("the field is missing or null")

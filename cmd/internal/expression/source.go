@@ -18,9 +18,8 @@ import (
 
 // Source is the input of expressions: a *Job, a *Done or a Tick.
 type Source interface {
-	// values returns the values of the variables. names has the variables that the expression uses.
-	// The payload is decoded only if names has payload, or $env, which stands for all variables.
-	values(names map[string]bool) (map[string]any, error)
+	// values returns the values of at least the used variables. $env stands for all variables.
+	values(used map[string]bool) (map[string]any, error)
 }
 
 // The variables of expressions about a job, a finished job and a schedule.
@@ -32,9 +31,8 @@ var (
 	priorityVars = []string{"payload", "task", "high", "normal", "low"}
 )
 
-// zeros has a value of each variable's type, for the compiler. payload and result can be of any
-// type.
-var zeros = map[string]any{"task": taskNames{}, "tick": time.Time{}, "high": "", "normal": "", "low": ""}
+// zeroValues has a value of each variable's type. payload and result can have any type.
+var zeroValues = map[string]any{"task": taskNames{}, "tick": time.Time{}, "high": "", "normal": "", "low": ""}
 
 // Tick is a tick of a schedule, in its zone.
 type Tick time.Time
@@ -43,17 +41,16 @@ func (t Tick) values(map[string]bool) (map[string]any, error) {
 	return map[string]any{"tick": time.Time(t)}, nil
 }
 
-// Job is the input of a rule's expressions. The payload is decoded when the first expression needs
-// it, so a rule without expressions accepts payloads that are not JSON. A Job is not safe for
-// concurrent use.
+// Job is the input of expressions about a job. If no expression uses the payload, the payload can be
+// text that is not JSON. A Job is not safe for concurrent use.
 type Job struct {
 	Type    string
 	Queue   string
 	ID      string
 	Payload []byte
 
-	env map[string]any // values by variable
-	err error          // why the payload could not be decoded
+	varValues  map[string]any
+	payloadErr error
 }
 
 type taskNames struct {
@@ -62,17 +59,17 @@ type taskNames struct {
 	ID    string `expr:"id"`
 }
 
-func (j *Job) values(names map[string]bool) (map[string]any, error) {
-	if j.env == nil {
-		j.env = map[string]any{"task": taskNames{j.Type, j.Queue, j.ID}, "high": "high", "normal": "normal", "low": "low"}
+func (j *Job) values(used map[string]bool) (map[string]any, error) {
+	if j.varValues == nil {
+		j.varValues = map[string]any{"task": taskNames{j.Type, j.Queue, j.ID}, "high": "high", "normal": "normal", "low": "low"}
 	}
-	if !names["payload"] && !names["$env"] {
-		return j.env, nil
+	if !used["payload"] && !used["$env"] {
+		return j.varValues, nil
 	}
-	if _, decoded := j.env["payload"]; !decoded {
-		j.env["payload"], j.err = decode("payload", j.Payload)
+	if _, decoded := j.varValues["payload"]; !decoded {
+		j.varValues["payload"], j.payloadErr = decode("payload", j.Payload)
 	}
-	return j.env, j.err
+	return j.varValues, j.payloadErr
 }
 
 // Done is a finished job with its result.
@@ -80,24 +77,24 @@ type Done struct {
 	Job
 	// Result is what the handler wrote, JSON or other text.
 	Result []byte
-	// MustBeJSON makes it an error if Result is empty or not JSON.
+	// MustBeJSON means that an expression fails if Result is empty or not JSON.
 	MustBeJSON bool
 
-	notJSON error // why Result could not be decoded
+	resultErr error
 }
 
-func (d *Done) values(names map[string]bool) (map[string]any, error) {
-	env, err := d.Job.values(names)
+func (d *Done) values(used map[string]bool) (map[string]any, error) {
+	env, err := d.Job.values(used)
 	if err != nil {
 		return nil, err
 	}
 	if _, decoded := env["result"]; !decoded {
-		if env["result"], d.notJSON = decode("result", d.Result); d.notJSON != nil && len(d.Result) > 0 {
+		if env["result"], d.resultErr = decode("result", d.Result); d.resultErr != nil && len(d.Result) > 0 {
 			env["result"] = string(d.Result)
 		}
 	}
 	if d.MustBeJSON {
-		err = d.notJSON
+		err = d.resultErr
 	}
 	return env, err
 }
@@ -116,19 +113,19 @@ func decode(what string, payload []byte) (any, error) {
 	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
 		return nil, fmt.Errorf("the %s is not JSON: there is text after the first value", what)
 	}
-	return exact(value), nil
+	return exactNumbers(value), nil
 }
 
-// exact replaces each json.Number by an int or a float64, or by a text if it is too large for both.
-func exact(value any) any {
+// exactNumbers replaces each json.Number by an int or a float64, or by a text if it is too large for both.
+func exactNumbers(value any) any {
 	switch v := value.(type) {
 	case map[string]any:
 		for key, inner := range v {
-			v[key] = exact(inner)
+			v[key] = exactNumbers(inner)
 		}
 	case []any:
 		for i, inner := range v {
-			v[i] = exact(inner)
+			v[i] = exactNumbers(inner)
 		}
 	case json.Number:
 		if whole, err := v.Int64(); err == nil {
@@ -176,7 +173,7 @@ func host(value any) (string, error) {
 	return name, nil
 }
 
-// hostKey normalizes a host as host(…) does. The text may have a port, or be a URL.
+// hostKey normalizes a host as host(…) does. The text can also be HOST:PORT or a URL.
 func hostKey(text string) (string, error) {
 	if _, err := netip.ParseAddr(text); err == nil {
 		return canonical.Host(text)

@@ -20,8 +20,8 @@ type part struct {
 	expression *program
 }
 
-// ParseTemplate compiles a text. Its expressions may use the variables vars.
-func ParseTemplate(text string, vars []string) (Template, error) {
+// ParseTemplate compiles a text with expressions.
+func ParseTemplate(text string, allowedVars []string) (Template, error) {
 	t := Template{source: text}
 	for text != "" {
 		before, rest, found := strings.Cut(text, "${")
@@ -37,11 +37,11 @@ func ParseTemplate(text string, vars []string) (Template, error) {
 		if text = rest; !found || escaped {
 			continue
 		}
-		end := closing(rest)
+		end := closingBrace(rest)
 		if end < 0 {
 			return Template{}, fmt.Errorf("${%s has no closing }; write $${ for a plain ${", rest)
 		}
-		p, err := compile("payload expression", rest[:end], vars)
+		p, err := compile("payload expression", rest[:end], allowedVars)
 		if err != nil {
 			return Template{}, err
 		}
@@ -51,9 +51,9 @@ func ParseTemplate(text string, vars []string) (Template, error) {
 	return t, nil
 }
 
-// closing returns the index of the } that ends an expression, or -1. It skips nested and quoted
+// closingBrace returns the index of the } that ends an expression, or -1. It skips nested and quoted
 // braces.
-func closing(text string) int {
+func closingBrace(text string) int {
 	depth, quote := 0, byte(0)
 	for i := 0; i < len(text); i++ {
 		switch c := text[i]; {
@@ -77,9 +77,9 @@ func closing(text string) int {
 	return -1
 }
 
-// Of returns the value of the template. If the template is one expression and no text, the value
-// has the type of the expression. Otherwise it is text.
-func (t Template) Of(from Source) (any, error) {
+// Value returns the value of the expression if the template is one expression without text around.
+// For any other template it returns the result of Text.
+func (t Template) Value(from Source) (any, error) {
 	if len(t.parts) == 1 && t.parts[0].expression != nil {
 		return evaluate(t.parts[0].expression, from, notNil)
 	}
@@ -109,8 +109,8 @@ func (t Template) Text(from Source) (string, error) {
 // String returns the template as written.
 func (t Template) String() string { return t.source }
 
-// Texts returns the text of each part. The text of an expression is empty.
-func (t Template) Texts() (texts []string) {
+// PlainTexts returns the text of each part. The text of an expression is empty.
+func (t Template) PlainTexts() (texts []string) {
 	for _, p := range t.parts {
 		texts = append(texts, p.text)
 	}
@@ -122,8 +122,9 @@ func (t Template) IsLiteral() bool {
 	return !slices.ContainsFunc(t.parts, func(p part) bool { return p.expression != nil })
 }
 
-// Leads reports whether the template starts with an expression.
-func (t Template) Leads() bool { return len(t.parts) > 0 && t.parts[0].expression != nil }
+func (t Template) StartsWithExpression() bool {
+	return len(t.parts) > 0 && t.parts[0].expression != nil
+}
 
 func notNil(value any) (any, error) {
 	if value == nil {

@@ -40,7 +40,7 @@ func TestTemplate(t *testing.T) {
 			t.Errorf("%s: %v", test.text, err)
 			continue
 		}
-		got, err := template.Of(Tick(tick))
+		got, err := template.Value(Tick(tick))
 		if diff := cmp.Diff(test.want, got); diff != "" || reason(err) != test.err {
 			t.Errorf("%s: %v\n%s", test.text, err, diff)
 		}
@@ -76,7 +76,7 @@ func FuzzTemplate(target *testing.F) {
 		if err != nil {
 			return
 		}
-		if value, err := template.Of(Tick(tick)); value == nil && err == nil {
+		if value, err := template.Value(Tick(tick)); value == nil && err == nil {
 			t.Errorf("%q gives nothing, without an error", text)
 		}
 	})

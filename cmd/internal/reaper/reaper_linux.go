@@ -13,14 +13,14 @@ import (
 )
 
 // each is the time between two searches for zombies. A zombie costs only its process ID.
-const each = 10 * time.Second
+const searchInterval = 10 * time.Second
 
 // Run reaps orphans until ctx ends, if this is process 1.
 func Run(ctx context.Context) {
 	if os.Getpid() != 1 {
 		return
 	}
-	tick := time.NewTicker(each)
+	tick := time.NewTicker(searchInterval)
 	defer tick.Stop()
 	var seen zombies
 	for {
@@ -28,7 +28,7 @@ func Run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			seen = collect(seen)
+			seen = reap(seen)
 		}
 	}
 }
@@ -43,9 +43,9 @@ type zombies map[zombie]bool
 
 // collect reaps the zombies that the last call has seen already, and returns the others. The code
 // that starts a program also waits for it, so no program of this process is seen twice.
-func collect(seen zombies) zombies {
+func reap(seen zombies) zombies {
 	next := zombies{}
-	for z := range list() {
+	for z := range listZombies() {
 		if seen[z] {
 			_, _ = syscall.Wait4(z.pid, nil, syscall.WNOHANG, nil)
 		} else {
@@ -56,7 +56,7 @@ func collect(seen zombies) zombies {
 }
 
 // list returns the zombies of this process: see proc_pid_stat(5).
-func list() zombies {
+func listZombies() zombies {
 	found := zombies{}
 	files, _ := filepath.Glob("/proc/[0-9]*/stat")
 	for _, file := range files {

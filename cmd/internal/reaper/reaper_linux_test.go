@@ -29,13 +29,13 @@ func TestCollect_TakesOrphans(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	proctest.Until(t, "end of what was left", func() bool { return len(list()) == many })
-	seen := collect(nil)
-	if len(seen) != many || len(list()) != many {
-		t.Errorf("the first look has seen %d zombies and left %d, want %d", len(seen), len(list()), many)
+	proctest.Until(t, "end of what was left", func() bool { return len(listZombies()) == many })
+	seen := reap(nil)
+	if len(seen) != many || len(listZombies()) != many {
+		t.Errorf("the first look has seen %d zombies and left %d, want %d", len(seen), len(listZombies()), many)
 	}
-	if seen = collect(seen); len(seen) != 0 || len(list()) != 0 {
-		t.Errorf("the second look left %v, want none", list())
+	if seen = reap(seen); len(seen) != 0 || len(listZombies()) != 0 {
+		t.Errorf("the second look left %v, want none", listZombies())
 	}
 }
 
@@ -46,8 +46,8 @@ func TestCollect_LeavesOwnChildren(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	proctest.Until(t, "its end", func() bool { return len(list()) == 1 })
-	collect(zombies{{cmd.Process.Pid, strings.Repeat("9", 9)}: true})
+	proctest.Until(t, "its end", func() bool { return len(listZombies()) == 1 })
+	reap(zombies{{cmd.Process.Pid, strings.Repeat("9", 9)}: true})
 	if exit, ok := errors.AsType[*exec.ExitError](cmd.Wait()); !ok || exit.ExitCode() != 3 {
 		t.Errorf("it ended with %v, want exit code 3", exit)
 	}

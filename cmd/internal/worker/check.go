@@ -17,7 +17,7 @@ import (
 // Check checks what a worker with this config needs. An error means that the worker could not run.
 // With warnings alone it could run.
 func Check(ctx context.Context, conf *config.Config) (warnings []string, err error) {
-	if text := impoliteWarning(conf); text != "" {
+	if text := crawlWarning(conf); text != "" {
 		warnings = append(warnings, text)
 	}
 	if _, err := newHandlers(conf); err != nil || conf.Redis.IsZero() {
@@ -64,7 +64,7 @@ func evictionWarning(ctx context.Context, rdb redis.UniversalClient) string {
 // if the rights are unknown.
 // https://github.com/redis/redis/issues/14541
 func restartWarning(ctx context.Context, rdb redis.UniversalClient, prefix string) string {
-	if infoOf(ctx, rdb)["aof_enabled"] != "1" {
+	if persistenceInfo(ctx, rdb)["aof_enabled"] != "1" {
 		return ""
 	}
 	for _, key := range []string{prefix + "probe", asynqdb.Key("probe", asynqdb.Retry)} {
@@ -89,7 +89,7 @@ func restartWarning(ctx context.Context, rdb redis.UniversalClient, prefix strin
 // savingWarning is about a Redis without an append-only file. A crash loses all data since the last
 // snapshot.
 func savingWarning(ctx context.Context, rdb redis.UniversalClient) string {
-	if infoOf(ctx, rdb)["aof_enabled"] != "0" {
+	if persistenceInfo(ctx, rdb)["aof_enabled"] != "0" {
 		return ""
 	}
 	return "Redis has no append-only file: a crash of Redis loses the jobs and the permits since its last snapshot: have its operator set appendonly to yes"
@@ -111,7 +111,7 @@ func clockWarning(ctx context.Context, rdb redis.UniversalClient) string {
 }
 
 // infoOf returns the persistence section of INFO. It is empty if Redis does not answer.
-func infoOf(ctx context.Context, rdb redis.UniversalClient) map[string]string {
+func persistenceInfo(ctx context.Context, rdb redis.UniversalClient) map[string]string {
 	fields := map[string]string{}
 	for line := range strings.Lines(rdb.Info(ctx, "persistence").Val()) {
 		if name, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {

@@ -40,7 +40,7 @@ func (w *Worker) watch(ctx context.Context) {
 		text, _ := os.ReadFile(w.options.File)
 		if hangup || bytes.Equal(text, before) && !bytes.Equal(text, w.options.Text) {
 			w.options.Text = text
-			w.badFile.Store(w.reload(ctx) != nil)
+			w.fileNotApplied.Store(w.reload(ctx) != nil)
 		}
 		before = text
 	}
@@ -73,10 +73,10 @@ func (w *Worker) reload(ctx context.Context) error {
 		return err
 	}
 	old := w.config.Swap(next)
-	w.describe()
+	w.publishChecksum()
 	w.server.RulesChanged()
 	w.log.Info("the config is loaded", "limits", len(next.Limits), "tasks", len(next.Tasks), "schedules", len(next.Schedules))
-	if text := impoliteWarning(next); text != "" {
+	if text := crawlWarning(next); text != "" {
 		w.log.Warn(text)
 	}
 	if fields := w.started.NeedsRestart(next); len(fields) > 0 {
@@ -87,7 +87,7 @@ func (w *Worker) reload(ctx context.Context) error {
 }
 
 // describe publishes a checksum of the config, so that workers with different configs can be found.
-func (w *Worker) describe() {
+func (w *Worker) publishChecksum() {
 	if w.options.File == "" || w.config.Load().DefaultReason != "" {
 		return
 	}
@@ -108,7 +108,7 @@ func (w *Worker) logRemoved(old, next *config.Config) {
 
 // impoliteWarning warns of crawls without a limit for each host. It is empty if crawl:fetch has
 // such a limit, or is not in the config.
-func impoliteWarning(c *config.Config) string {
+func crawlWarning(c *config.Config) string {
 	task, crawls := c.Tasks[tasks.TypeCrawlFetch]
 	if !crawls || slices.ContainsFunc(task.Limits, func(n config.Need) bool { return n.Key.ByHost() }) {
 		return ""

@@ -33,8 +33,8 @@ func TestReload_PartlyWrittenConfig(t *testing.T) {
 	w := &Worker{log: slog.New(slog.NewTextHandler(said, nil))}
 	w.config.Store(config.Default())
 	w.options = Options{File: file, Load: func() (*config.Config, error) { return config.Load(file) }}
-	w.limiter = waitdb.New(throttle.New(rdb, throttle.Options{Logger: quiet}))
-	server, err := scheduler.NewServer(rdb, scheduler.Rules{RuleFor: config.RuleIn(w.config.Load)}, asynq.Config{Logger: asynqLog{quiet}}, scheduler.WithLimiter(w.limiter.Limiter), scheduler.WithLogger(quiet))
+	w.waitDB = waitdb.New(throttle.New(rdb, throttle.Options{Logger: quiet}))
+	server, err := scheduler.NewServer(rdb, scheduler.Rules{RuleFor: config.RuleIn(w.config.Load)}, asynq.Config{Logger: asynqLog{quiet}}, scheduler.WithLimiter(w.waitDB.Limiter), scheduler.WithLogger(quiet))
 	if err != nil {
 		t.Fatal(err)
 	}

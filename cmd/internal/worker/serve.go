@@ -51,7 +51,7 @@ func newMux(w *Worker, p *page.Page, open bool) *http.ServeMux {
 	prometheus.WrapRegistererWith(scope, registry).MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "headgate_config_applied", Help: "1 if the last change of the config file was applied, 0 if it was not and the previous config stays in force.",
 	}, func() float64 {
-		if w.badFile.Load() {
+		if w.fileNotApplied.Load() {
 			return 0
 		}
 		return 1
@@ -69,7 +69,7 @@ func newMux(w *Worker, p *page.Page, open bool) *http.ServeMux {
 			return
 		}
 		fmt.Fprintln(out, "ok")
-		if text, _ := w.evicts.Load().(string); text != "" {
+		if text, _ := w.evictionText.Load().(string); text != "" {
 			fmt.Fprintln(out, "but: "+text)
 		}
 	})))
@@ -79,12 +79,12 @@ func newMux(w *Worker, p *page.Page, open bool) *http.ServeMux {
 
 func (w *Worker) newPage(p config.Page) (*page.Page, error) {
 	return page.New(page.Options{
-		Limiter: w.limiter.Limiter, Log: w.log, Shards: w.config.Load().Shards(),
+		Limiter: w.waitDB.Limiter, Log: w.log, Shards: w.config.Load().Shards(),
 		KeyOf: func(limit string) (by string, known bool) {
 			keys := w.config.Load().Tasks.KeysOf(limit)
 			return cmp.Or(keys...), len(keys) > 0
 		},
-		NormalizeKey: func(limit, key string) (string, error) { return w.config.Load().Tasks.Key(limit, key) },
+		NormalizeKey: func(limit, key string) (string, error) { return w.config.Load().Tasks.NormalizeKey(limit, key) },
 		Token:        string(p.Token), HTTPS: p.HTTPS, ReadOnly: p.ReadOnly, Redact: p.Redact,
 	})
 }
@@ -103,7 +103,7 @@ func (w *Worker) ready(ctx context.Context) error {
 	if err := w.server.Ready(ctx); err != nil {
 		return fmt.Errorf("cannot use Redis: %s: %w", redishealth.ProblemOf(err).Description(), err)
 	}
-	if w.badFile.Load() {
+	if w.fileNotApplied.Load() {
 		return errors.New("the config file could not be applied and the previous config stays in force: see the log")
 	}
 	return nil

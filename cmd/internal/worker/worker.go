@@ -55,22 +55,22 @@ type Options struct {
 
 // Worker runs jobs by a config that can be reloaded.
 type Worker struct {
-	options  Options
-	config   atomic.Pointer[config.Config]
-	started  *config.Config // the config at the start
-	redis    redis.UniversalClient
-	log      *slog.Logger
-	limiter  *waitdb.DB
-	cron     *cron.Runner
-	server   *scheduler.Server
-	badFile  atomic.Bool  // whether the config file could not be applied
-	evicts   atomic.Value // string: the eviction warning, or empty
-	outages  *redishealth.OutageFilter
-	quiet    *slog.Logger // logs of an outage only its beginning and its end
-	hangup   chan os.Signal
-	keeps    sync.Once // limits the warning of keptRule to once
-	stopping atomic.Bool
-	refusals refusals
+	options        Options
+	config         atomic.Pointer[config.Config]
+	started        *config.Config // the config at the start
+	redis          redis.UniversalClient
+	log            *slog.Logger
+	waitDB         *waitdb.DB
+	cron           *cron.Runner
+	server         *scheduler.Server
+	fileNotApplied atomic.Bool  // whether the config file could not be applied
+	evictionText   atomic.Value // string: the eviction warning, or empty
+	outages        *redishealth.OutageFilter
+	quiet          *slog.Logger // logs of an outage only its beginning and its end
+	hangup         chan os.Signal
+	warnKeptOnce   sync.Once // limits the warning of keptRule to once
+	stopping       atomic.Bool
+	refusals       refusals
 	handlers
 }
 
@@ -143,7 +143,7 @@ func (w *Worker) open(ctx context.Context, r config.Redis) (end func(), err erro
 		return func() { _ = w.redis.Close() }, err
 	}
 	note := func(line string) { fmt.Fprintln(w.options.Notes, "worker: "+line) }
-	rdb, stop, err := r.Create(ctx, note)
+	rdb, stop, err := r.ConnectOrCreate(ctx, note)
 	if err != nil {
 		return nil, err
 	}
@@ -160,7 +160,7 @@ func (w *Worker) prepare() error {
 	c, s := w.config.Load(), w.redis
 	w.outages = &redishealth.OutageFilter{Handler: w.log.Handler()}
 	w.quiet = slog.New(w.outages)
-	w.limiter = waitdb.New(throttle.New(s, throttle.Options{Scope: c.Scope, App: c.App, Logger: w.quiet}))
+	w.waitDB = waitdb.New(throttle.New(s, throttle.Options{Scope: c.Scope, App: c.App, Logger: w.quiet}))
 	var err error
 	if w.cron, err = Schedules(s, c, w.quiet); err != nil {
 		return err
@@ -172,12 +172,12 @@ func (w *Worker) prepare() error {
 		RetryDelayFunc:  func(n int, _ error, _ *asynq.Task) time.Duration { return scheduler.Backoff{}.Delay(n) },
 		ErrorHandler:    asynq.ErrorHandlerFunc(w.logFailure),
 		Logger:          asynqLog{w.quiet},
-	}, scheduler.WithLimiter(w.limiter.Limiter), scheduler.WithLogger(w.quiet), scheduler.WithShards(c.Shards()...))
+	}, scheduler.WithLimiter(w.waitDB.Limiter), scheduler.WithLogger(w.quiet), scheduler.WithShards(c.Shards()...))
 	if err != nil {
 		return err
 	}
 	w.outages.Monitors = redishealth.MonitorsOf(w.server) // the limiter is in the same Redis
-	w.describe()
+	w.publishChecksum()
 	return nil
 }
 
@@ -197,7 +197,7 @@ func (w *Worker) await(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		if err == nil || !config.MayPass(err) {
+		if err == nil || !config.MayGoAway(err) {
 			return err
 		}
 		select {
@@ -213,7 +213,7 @@ func (w *Worker) start() error {
 	feedback := &tasks.Feedback{
 		Costs: w.costs, Results: asynq.NewInspectorFromRedisClient(s), Log: w.log,
 	}
-	if text := impoliteWarning(c); text != "" {
+	if text := crawlWarning(c); text != "" {
 		w.log.Warn(text)
 	}
 	var handler asynq.Handler = asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
@@ -272,7 +272,7 @@ func (w *Worker) watchRedis(ctx context.Context) {
 // can change the policy at any time.
 func (w *Worker) checkEviction(ctx context.Context) {
 	text := evictionWarning(ctx, w.redis)
-	switch before := w.evicts.Swap(text); {
+	switch before := w.evictionText.Swap(text); {
 	case text != "" && text != before:
 		w.log.Warn(text)
 	case text == "" && before != nil && before != "":
@@ -314,12 +314,12 @@ type refusals struct {
 }
 
 // particular matches the words of an error that differ between jobs, such as a URL.
-var particular = regexp.MustCompile(`\S*[0-9/]\S*`)
+var variableWords = regexp.MustCompile(`\S*[0-9/]\S*`)
 
 // isFirst reports whether the log needs a line about a refused job. Of more than 100 causes in a
 // minute, it needs one for each job.
 func (r *refusals) isFirst(log *slog.Logger, typename, text string) bool {
-	cause := typename + " " + particular.ReplaceAllString(text, "…")
+	cause := typename + " " + variableWords.ReplaceAllString(text, "…")
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if _, known := r.others[cause]; known {
@@ -361,7 +361,7 @@ func (w *Worker) rule(ctx context.Context, task *asynq.Task) (scheduler.Rule, er
 // its file. A waiting job keeps the limits that another worker's config gave it.
 func (w *Worker) keptRule(ctx context.Context, task *asynq.Task) (rule scheduler.Rule, err error) {
 	queue, id, _ := scheduler.GetJob(ctx)
-	limiter := w.limiter
+	limiter := w.waitDB
 	if part := w.config.Load().Sharded.Part(queue); part.Count > 0 {
 		limiter = waitdb.New(throttle.New(w.redis, throttle.Options{Scope: part.Name()}))
 	}
@@ -372,7 +372,7 @@ func (w *Worker) keptRule(ctx context.Context, task *asynq.Task) (rule scheduler
 	if !found {
 		return rule, nil
 	}
-	w.keeps.Do(func() {
+	w.warnKeptOnce.Do(func() {
 		w.log.Warn("the config has no rules: waiting jobs keep the limits that they wait for", "type", task.Type(), "id", id)
 	})
 	costs := strings.Split(waits.Costs, ",")
@@ -453,7 +453,7 @@ func (c crawlClient) EnqueueContext(ctx context.Context, task *asynq.Task, opts 
 // asynqLog passes asynq's lines on to log. Lines of level info become debug lines.
 type asynqLog struct{ log *slog.Logger }
 
-var ofAsynq = redishealth.MayBeLate(context.Background()) // context of asynq's lines, which may come after the outage that they are about
+var asynqContext = redishealth.MayBeLate(context.Background()) // context of asynq's lines, which may come after the outage that they are about
 
 // Warn leaves out lines about a job that logFailure also logs.
 func (l asynqLog) Warn(args ...any) {
@@ -461,10 +461,10 @@ func (l asynqLog) Warn(args ...any) {
 	if strings.HasPrefix(text, "Retry exhausted") || strings.HasPrefix(text, "revoke task") {
 		return
 	}
-	l.log.WarnContext(ofAsynq, text)
+	l.log.WarnContext(asynqContext, text)
 }
 
 func (l asynqLog) Debug(args ...any) { l.log.Debug(fmt.Sprint(args...)) }
 func (l asynqLog) Info(args ...any)  { l.log.Debug(fmt.Sprint(args...)) }
-func (l asynqLog) Error(args ...any) { l.log.ErrorContext(ofAsynq, fmt.Sprint(args...)) }
-func (l asynqLog) Fatal(args ...any) { l.log.ErrorContext(ofAsynq, fmt.Sprint(args...)) }
+func (l asynqLog) Error(args ...any) { l.log.ErrorContext(asynqContext, fmt.Sprint(args...)) }
+func (l asynqLog) Fatal(args ...any) { l.log.ErrorContext(asynqContext, fmt.Sprint(args...)) }

@@ -94,7 +94,7 @@ func (c Command) Run(ctx context.Context, args ...string) Output {
 }
 
 // attempt runs a command of a script: within this process if it begins with here.
-func attempt(ts *testscript.TestScript, args []string) Output {
+func execute(ts *testscript.TestScript, args []string) Output {
 	if args[0] != "here" {
 		out := Output{}
 		if err := ts.Exec(args[0], args[1:]...); err != nil {
@@ -121,7 +121,7 @@ func attempt(ts *testscript.TestScript, args []string) Output {
 
 // show makes the output of a command that `here` ran available to the script's stdout and stderr.
 // testscript does that for processes.
-func show(ts *testscript.TestScript, args []string, out Output) {
+func showOutput(ts *testscript.TestScript, args []string, out Output) {
 	if args[0] == "here" {
 		_, _ = io.WriteString(ts.Stdout(), out.Out)
 		_, _ = io.WriteString(ts.Stderr(), out.Err)
@@ -138,29 +138,29 @@ func here(ts *testscript.TestScript, neg bool, args []string) {
 }
 
 func fails(ts *testscript.TestScript, neg bool, args []string) {
-	usage(ts, !neg && len(args) > 1, "fails CODE COMMAND ARG…")
+	requireUsage(ts, !neg && len(args) > 1, "fails CODE COMMAND ARG…")
 	code, err := strconv.Atoi(args[0])
 	ts.Check(err)
-	out := attempt(ts, args[1:])
-	show(ts, args[1:], out)
+	out := execute(ts, args[1:])
+	showOutput(ts, args[1:], out)
 	if out.Code != code {
 		ts.Fatalf("exit code %d, want %d", out.Code, code)
 	}
 }
 
 func poll(ts *testscript.TestScript, neg bool, args []string) {
-	usage(ts, !neg && len(args) > 1, "poll REGEXP COMMAND ARG…")
+	requireUsage(ts, !neg && len(args) > 1, "poll REGEXP COMMAND ARG…")
 	want, err := regexp.Compile("(?m)" + args[0])
 	ts.Check(err)
 	var out Output
 	until(ts, "output like "+args[0], func() bool {
-		out = attempt(ts, args[1:])
+		out = execute(ts, args[1:])
 		return want.MatchString(out.Out + out.Err)
 	})
-	show(ts, args[1:], out)
+	showOutput(ts, args[1:], out)
 }
 
-func usage(ts *testscript.TestScript, ok bool, text string) {
+func requireUsage(ts *testscript.TestScript, ok bool, text string) {
 	if !ok {
 		ts.Fatalf("usage: %s", text)
 	}
@@ -176,7 +176,7 @@ func signal(ts *testscript.TestScript, neg bool, args []string) {
 	signals := map[string]os.Signal{
 		"TERM": syscall.SIGTERM, "INT": syscall.SIGINT, "HUP": syscall.SIGHUP, "KILL": syscall.SIGKILL,
 	}
-	usage(ts, !neg && (len(args) == 1 || len(args) == 2) && signals[args[0]] != nil, "signal TERM|INT|HUP|KILL [N]")
+	requireUsage(ts, !neg && (len(args) == 1 || len(args) == 2) && signals[args[0]] != nil, "signal TERM|INT|HUP|KILL [N]")
 	processes := ts.BackgroundCmds()
 	if len(args) == 2 {
 		n, err := strconv.Atoi(args[1])

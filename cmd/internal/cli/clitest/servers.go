@@ -25,9 +25,9 @@ type redisServer struct {
 }
 
 func redisCommand(ts *testscript.TestScript, neg bool, args []string) {
-	usage(ts, !neg && len(args) <= 1, "redis [KIND|stop|restart|full|unlimited|no-denials]")
+	requireUsage(ts, !neg && len(args) <= 1, "redis [KIND|stop|restart|full|unlimited|no-denials]")
 	kind := strings.Join(append(args, "plain")[:1], "")
-	s := of(ts)
+	s := serverOf(ts)
 	switch kind {
 	case "stop":
 		ts.Check(s.redis.standalone.Stop())
@@ -92,11 +92,11 @@ func start(ts *testscript.TestScript, kind string) *redisServer {
 }
 
 func jobs(ts *testscript.TestScript, neg bool, args []string) {
-	usage(ts, !neg && (len(args) == 2 || len(args) == 3), "jobs STATE N [QUEUE]")
+	requireUsage(ts, !neg && (len(args) == 2 || len(args) == 3), "jobs STATE N [QUEUE]")
 	want, err := strconv.Atoi(args[1])
 	ts.Check(err)
 	queue := append(args, "default")[2]
-	inspector := asynq.NewInspectorFromRedisClient(of(ts).redis.client)
+	inspector := asynq.NewInspectorFromRedisClient(serverOf(ts).redis.client)
 	got := -1
 	until(ts, args[1]+" jobs "+args[0], func() bool {
 		info, err := inspector.GetQueueInfo(queue)
@@ -147,7 +147,7 @@ type server struct {
 	released chan struct{}
 }
 
-func of(ts *testscript.TestScript) *server { return ts.Value("server").(*server) }
+func serverOf(ts *testscript.TestScript) *server { return ts.Value("server").(*server) }
 
 // api starts a server that responds to
 //
@@ -159,8 +159,8 @@ func of(ts *testscript.TestScript) *server { return ts.Value("server").(*server)
 //	/robots.txt  with the file ROBOTS
 //	others       with 200
 func api(ts *testscript.TestScript, neg bool, args []string) {
-	usage(ts, !neg && len(args) <= 1, "api [ROBOTS]")
-	s := of(ts)
+	requireUsage(ts, !neg && len(args) <= 1, "api [ROBOTS]")
+	s := serverOf(ts)
 	if len(args) == 1 {
 		s.robots = ts.ReadFile(args[0])
 	}
@@ -199,11 +199,11 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func calls(ts *testscript.TestScript, neg bool, args []string) {
-	usage(ts, !neg && (len(args) == 1 || len(args) == 2), "calls N [PATH]")
+	requireUsage(ts, !neg && (len(args) == 1 || len(args) == 2), "calls N [PATH]")
 	want, err := strconv.Atoi(args[0])
 	ts.Check(err)
-	until(ts, args[0]+" calls", func() bool { return of(ts).count(args[1:]) >= want })
-	if got := of(ts).count(args[1:]); got != want {
+	until(ts, args[0]+" calls", func() bool { return serverOf(ts).count(args[1:]) >= want })
+	if got := serverOf(ts).count(args[1:]); got != want {
 		ts.Fatalf("%d calls, want %d", got, want)
 	}
 }
@@ -221,6 +221,6 @@ func (s *server) count(path []string) int {
 }
 
 func release(ts *testscript.TestScript, neg bool, args []string) {
-	usage(ts, !neg && len(args) == 0, "release")
-	close(of(ts).released)
+	requireUsage(ts, !neg && len(args) == 0, "release")
+	close(serverOf(ts).released)
 }

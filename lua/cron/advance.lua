@@ -3,7 +3,7 @@
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] schedule
 -- ARGV[2] time up to which the schedule's ticks are done, Unix seconds
--- ARGV[3] zone and cron line of the schedule; '' if the config no longer has the schedule. Then the
+-- ARGV[3] zone and cron line of the schedule; '' if the schedule is removed or disabled: then the
 --   recorded time stays as it is
 -- ARGV[4] outcome of the tick: enqueued, skipped: … or failed: …; '' if the call is for no tick
 -- ARGV[5] ID and queue of the tick's job; '' if this replica enqueued no job

@@ -1,6 +1,5 @@
-// Package canonical turns all spellings of a host or of a percent-encoding into one form. If a limit
-// counted one host under two spellings, each spelling would get all the limit's permits. In a crawl,
-// two spellings of a URL are the same URL.
+// Package canonical turns all spellings of a host or of a percent-encoding into one form. A limit
+// must count each host once, and a crawl each URL once, whatever their spelling.
 package canonical
 
 import (
@@ -54,8 +53,8 @@ func HostOf(text string) string {
 	return host
 }
 
-// Address returns the canonical form of an address. It has no zone, and an IPv4 address that is
-// mapped to IPv6 becomes plain IPv4.
+// Address returns an address without its zone. An IPv4 address that is mapped to IPv6 becomes plain
+// IPv4.
 func Address(a netip.Addr) netip.Addr { return a.Unmap().WithZone("") }
 
 // Percent returns the canonical form of a text's percent-encoding. It decodes the encoding of each

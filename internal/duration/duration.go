@@ -21,7 +21,7 @@ func Parse(text string) (time.Duration, error) {
 		number, unit := part[:len(part)-1], part[len(part)-1]
 		n, err := strconv.ParseFloat(number, 64)
 		if err != nil {
-			return part // which time.ParseDuration rejects
+			return part // time.ParseDuration rejects this part
 		}
 		if unit == 'w' {
 			n *= 7
@@ -35,10 +35,10 @@ func Parse(text string) (time.Duration, error) {
 	return d, nil
 }
 
-// Text formats a duration for people in at most two units: 28 d 17 h. If a duration is a little less
-// than a larger unit, Text uses the larger unit: 1 s and not 1000 ms.
+// Text formats a duration for people in at most two units: 28 d 17 h. Where rounding reaches a
+// larger unit, Text uses the larger unit: 1 s and not 1000 ms.
 func Text(d time.Duration) string {
-	// pair formats d in two units, but leaves out a zero: 2 h, and not 2 h 0 min.
+	// pair formats d in two units, or in one if the number of small units is 0.
 	pair := func(big, small time.Duration, bigName, smallName string) string {
 		d = d.Round(small)
 		if rest := d % big / small; rest > 0 {

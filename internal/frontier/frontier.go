@@ -6,8 +6,7 @@
 // steps, its job runs again from the first step, so each step can be repeated.
 //
 // A seed is a job that no other job of the crawl enqueued. A crawl is complete when none of its
-// URLs waits. A seed that is enqueued after the start of a complete crawl starts the crawl again,
-// with an empty set of URLs.
+// URLs waits. A complete crawl starts again, with an empty set of URLs, when a later seed runs.
 package frontier
 
 import (
@@ -45,7 +44,7 @@ type Frontier struct {
 	prefix string
 }
 
-// New returns the frontier of a scope, without bounds. An empty scope means "default".
+// New returns the frontier of a scope, without maxima. An empty scope means "default".
 func New(rdb redis.UniversalClient, scope string) *Frontier {
 	if scope == "" {
 		scope = "default"
@@ -55,8 +54,10 @@ func New(rdb redis.UniversalClient, scope string) *Frontier {
 
 // Crawl is one run of a crawl, from its start until the next start.
 type Crawl struct {
-	Name  string
-	Start int64 // time in µs at which the crawl's first seed was enqueued; of a seed that calls Claim, its own time
+	Name string
+	// Start is the time in µs since 1970 at which the crawl's first seed was enqueued. A seed calls
+	// Claim with its own time.
+	Start int64
 }
 
 // The results of Claim. The job may call Found and Done only after Take.
@@ -131,9 +132,9 @@ func (f *Frontier) Found(ctx context.Context, crawl Crawl, page string, links []
 	return states, nil
 }
 
-// Done records the state of a URL after its job, and adds to the count of links that were left out
-// because the page has too many. If another crawl of that name has started, or if the URL's state is
-// final already, Done changes nothing.
+// Done records the state of a URL after its job, and adds unread to the crawl's LeftOut.Unread. If
+// another crawl of that name has started, or if the URL's state is final already, Done changes
+// nothing.
 func (f *Frontier) Done(ctx context.Context, crawl Crawl, url string, state State, unread int) error {
 	err := crawlDoneScript.Run(ctx, f.rdb, []string{f.prefix}, crawl.Name, crawl.Start, crawlTTL.Milliseconds(), url,
 		canonical.HostOf(url), state, unread).Err()

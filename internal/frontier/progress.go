@@ -52,7 +52,7 @@ type Counts struct {
 }
 
 // LeftOut holds the number of URLs that a crawl has left out, by reason. A crawl that knows twice
-// MaxURLs URLs remembers no further URL that it leaves out, and counts it each time a page links it.
+// MaxURLs URLs stores no further URLs that it leaves out, but counts each link to such a URL.
 type LeftOut struct {
 	Disallowed   int `json:"disallowed" redis:"n:disallowed"`
 	MaxPages     int `json:"max_pages" redis:"n:max_pages"`

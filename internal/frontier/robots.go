@@ -6,9 +6,9 @@ import (
 )
 
 const (
-	robotsTimeout = time.Minute    // after this time, a job that requests a robots.txt counts as lost, and its lock is free
+	robotsTimeout = time.Minute    // the longest time for which a job has the lock of a robots.txt
 	robotsTTL     = 24 * time.Hour // a robots.txt is valid for a day (RFC 9309, 2.4)
-	robotsForget  = 2 * time.Hour  // how long Redis keeps a failure after the pause that follows it
+	robotsForget  = 2 * time.Hour  // how long Redis keeps a failure after the hold of StoreRobots
 )
 
 // Robots is the state of an origin's robots.txt, which all crawls of a scope share. An origin is a
@@ -55,7 +55,7 @@ func (f *Frontier) StoreRobots(ctx context.Context, origin string, r Robots, hol
 }
 
 // Pace enforces a delay between the requests of all workers to a host. If it returns 0, the caller
-// may make a request now. Any other result is the time until it may.
+// may make a request now. Any other result is the time until the delay ends.
 func (f *Frontier) Pace(ctx context.Context, host string, delay time.Duration) (wait time.Duration, err error) {
 	return f.lock(ctx, "crawl_paced", host, delay)
 }

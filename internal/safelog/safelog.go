@@ -1,5 +1,5 @@
-// Package safelog guards the loggers that a program passes to this module. A logger that panics in
-// a goroutine of this module must not end the process. Only the log line of that call is lost.
+// Package safelog wraps the loggers that a program passes to this module. If such a logger panics,
+// the wrapper recovers: the log line is lost, but the process goes on.
 package safelog
 
 import (
@@ -55,9 +55,9 @@ func Asynq(log asynq.Logger) asynq.Logger { return asynqLogger{log} }
 
 type asynqLogger struct{ next asynq.Logger }
 
-func guard(line func(args ...any), args []any) {
+func guard(log func(args ...any), args []any) {
 	defer func() { _ = recover() }()
-	line(args...)
+	log(args...)
 }
 
 func (l asynqLogger) Debug(args ...any) { guard(l.next.Debug, args) }

@@ -14,12 +14,11 @@ import (
 	"github.com/headgate/headgate/internal/duration"
 )
 
-// Decode reads a JSON object into a struct. After an error the struct is unchanged. The tag json of
-// a struct field has its name in JSON, and the tag want describes its valid values. A JSON field
-// that matches no json tag is rejected, so a struct field without that tag cannot be set. As in
-// encoding/json, a null makes a pointer, map or slice nil and a json.RawMessage null, and leaves
-// other fields unchanged. A duration is a text such as "90s" or "7d". In errors, the parameter what
-// is the name of the whole text, such as "payload".
+// Decode reads a JSON object into a struct. After an error the struct is unchanged. A struct
+// field's tag json is its name in JSON, and its tag want describes the valid values for errors. A
+// JSON field that matches no json tag is rejected. As in encoding/json, a null makes a pointer, map
+// or slice nil and a json.RawMessage null, and leaves other fields unchanged. A duration is a text
+// such as "90s" or "7d". The parameter what names the whole text in errors, such as "payload".
 //
 // Unlike json.Decoder, Decode distinguishes "URL" from "url". It rejects a field that is given
 // twice, and text after the object. Its errors show the invalid value.

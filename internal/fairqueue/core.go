@@ -4,7 +4,7 @@
 // when its worker requests the permits. The Core tracks granted jobs until they arrive.
 //
 // A Core has no clock, does no I/O and starts no goroutine: time is a parameter, in microseconds of
-// Redis's clock, and the loop around the Core carries out what it decides. The same calls give the
+// Redis's clock, and the loop around the Core carries out its decisions. The same calls give the
 // same turns. A Core only proposes turns. Redis checks every limit again, so a wrong decision can
 // delay jobs but never exceed a limit.
 package fairqueue
@@ -18,8 +18,8 @@ type Core struct {
 	meters  map[string]*meter
 	queues  map[string]*queue
 	servers map[string]*server
-	// seq is the last number of a turn, a charge or a new lane. It is at least the number of each
-	// lane passed to AddLane.
+	// seq numbers turns, charges and new lanes. It is at least the number of each lane passed to
+	// AddLane.
 	seq int64
 	// due orders meters by the time at which they must be served; expiries orders lanes by the time
 	// at which their grants must be checked.
@@ -28,7 +28,7 @@ type Core struct {
 	// notifications are the granted jobs to promote, by time.
 	notifications []notification
 	pendingTurns  []pendingTurn   // turns that have no result yet
-	touched       map[*meter]bool // meters whose result of Sharing may have changed
+	touched       map[*meter]bool // meters whose number in Sharing may have changed
 	slotQueues    []*queue        // queues with lanes that wait for a worker
 	exact         bool            // meter replies never become outdated
 	off           rule            // rules disabled by a test
@@ -39,8 +39,8 @@ func New() *Core {
 	return &Core{lanes: map[string]*lane{}, meters: map[string]*meter{}, queues: map[string]*queue{}, servers: map[string]*server{}, touched: map[*meter]bool{}}
 }
 
-// NewExact returns a core for simulations, in which only its own turns change the meters. It never
-// tries a turn before the time that a meter reported.
+// NewExact returns a core for simulations, where only the core's own turns change the meters. So a
+// turn is never tried before the time that its meter reported.
 func NewExact() *Core {
 	c := New()
 	c.exact = true
@@ -72,11 +72,10 @@ func (c *Core) nextNumber() int64 {
 type Need struct {
 	Cost int64
 	// Ready is the earliest time at which the meter has Cost free permits in addition to those
-	// reserved or held for others. Ready moves later as other lanes take permits, and earlier only
-	// if the meter changes.
+	// reserved or held for others.
 	Ready int64
-	// Known is false if all permits of a concurrency limit are leased. Ready is then the end of a
-	// lease, but permits return sooner if jobs end sooner.
+	// Known is false if Ready depends on the end of a running job or of a pause. Ready is then an
+	// estimate, such as the end of a lease.
 	Known bool
 	// Blocked reports whether the meter is paused, or blocked by its upstream.
 	Blocked bool
@@ -94,8 +93,8 @@ type Turn struct {
 	// Redis grants the job only if its permits are available within Advance, in microseconds. With
 	// 0, the permits must be available now.
 	Advance int64
-	// Held has, in the order of the lane's meters, the number of permits held for lanes with an
-	// earlier turn. This turn must not take them.
+	// Held is the number of permits of each meter, in the order of the lane's meters, that this
+	// turn must not take: they are held for lanes with an earlier turn.
 	Held []int64
 }
 
@@ -122,9 +121,8 @@ type Result struct {
 	// permits early, and starts the job at At.
 	TakesEarly bool
 	// Next lists the needs of the lane's first job after the batch, in the order of the lane's
-	// meters; nil if no job waits. Each Ready assumes that Held of one turn is kept for others: of
-	// the lane's last turn in the batch that was not Skipped, or of its first turn if all were
-	// Skipped.
+	// meters; nil if no job waits. Each Ready assumes the Held of the lane's last turn that was not
+	// Skipped, or of its first turn if all were Skipped.
 	Next []Need
 	// Redis grants the job of Next at most MaxAdvance before its permits are available, in
 	// microseconds.
@@ -150,7 +148,7 @@ const (
 	weighing                        // queues and fairness keys take turns by weight
 	ranking                         // queues of a lower rank go first
 	comingLast                      // a queue or key that becomes active starts behind those already waiting
-	comingBack                      // a lane that moves back to a meter where it used its turn without a grant goes first
+	comingBack                      // a lane that was charged for a turn at a meter but not granted goes first there
 	holdingSeveral                  // at window meters, permits are kept back for several turns of a lane
 	promoteAgain                    // a granted job that does not arrive is promoted again
 )

@@ -32,12 +32,11 @@ const (
 	// probeInterval is the interval at which the lanes of a stopped queue are checked in Redis, one
 	// at a time.
 	probeInterval = 1_000_000
-	// Promotion times are rounded up to multiples of notifyStep if the lane's first meter frees the
-	// permits of a job in less than notifyStep.
+	// A meter is dense if it frees the permits of a job in less than notifyStep.
 	notifyStep = 5_000
 	// A job that was active when it was promoted is promoted again after minRepeat or later.
 	minRepeat = 10_000
-	// lostReplyPause is how soon after a lost reply Redis is asked which jobs are granted.
+	// lostReplyPause is the time from a lost reply until Redis is asked which jobs are granted.
 	lostReplyPause = 1_000_000
 )
 
@@ -46,9 +45,8 @@ func (c *Core) grant(now int64, l *lane, r *Result) {
 	if r.Outcome == Impossible {
 		r.At, r.Until = now, now+minPause
 	}
-	// A dense funnel frees the permits of a job in less than a notifyStep. If each of its jobs were
-	// promoted early, they would occupy many worker slots until they may start. So their promotion
-	// is rounded up to the next step.
+	// If each job of a dense meter were promoted early, the jobs would occupy many worker slots
+	// until they may start. So promotion times are rounded up to multiples of notifyStep.
 	dense := len(l.needs) > 0 && l.needs[0].Refill < notifyStep
 	at := r.At
 	switch {
@@ -67,7 +65,7 @@ func (c *Core) grant(now int64, l *lane, r *Result) {
 }
 
 // isLate reports whether a granted job has not arrived although its permits have been available for
-// more than `after` microseconds. An arriving job takes the oldest permits.
+// more than `after` microseconds. Arriving jobs take the oldest permits.
 func (l *lane) isLate(now, after int64) bool {
 	n := min(l.granted, len(l.reserved))
 	return n > 0 && l.reserved[len(l.reserved)-n].due+after < now
@@ -111,7 +109,7 @@ func (c *Core) setGranted(now int64, l *lane, granted int) {
 	if next == never && l.full {
 		next = now + lostReplyPause
 	}
-	if granted > len(l.reserved)+len(l.overdue) { // the core does not know the rest
+	if granted > len(l.reserved)+len(l.overdue) { // the core does not know the other granted jobs
 		c.expiries.putBy(&l.expiry, min(next, now+lostReplyPause))
 		return
 	}
@@ -125,8 +123,8 @@ func (c *Core) setGranted(now int64, l *lane, granted int) {
 }
 
 // Arrived records a JobArrived notification: the lane is not full any more, and its queue takes
-// jobs. It does not change the number of granted jobs, because the next reply of Redis contains
-// that number.
+// jobs. Arrived does not change the number of granted jobs, because the next reply of Redis has the
+// number.
 func (c *Core) Arrived(now int64, name string) {
 	if l := c.lanes[name]; l != nil {
 		c.arrived(now, l)
@@ -145,8 +143,7 @@ func (c *Core) arrived(now int64, l *lane) {
 }
 
 // markFull stops giving turns to a lane that has as many granted jobs as its meters allow at once.
-// At windows, the lane holds permits for the turns that it is charged for, so that it does not lose
-// these turns.
+// At windows, the lane holds permits for its paid turns, so that it does not lose these turns.
 func (c *Core) markFull(now int64, l *lane) {
 	if l.at == nil || c.isDisabled(filling) {
 		return
@@ -177,7 +174,7 @@ type notification struct {
 
 // notify schedules the promotion of a job, after those already scheduled for the same time.
 func (c *Core) notify(at int64, l *lane, id string) {
-	i := len(c.notifications) // mostly the last place
+	i := len(c.notifications)
 	for i > 0 && c.notifications[i-1].at > at {
 		i--
 	}
@@ -213,7 +210,7 @@ func (c *Core) Promoted(now int64, job GrantedJob, state State) {
 		}
 	case StateDone, StateGone:
 		c.changedFor(now, l)
-		c.expiries.putBy(&l.expiry, now) // the job may have run already, so Redis no longer counts it as granted
+		c.expiries.putBy(&l.expiry, now)
 	}
 }
 
@@ -248,21 +245,20 @@ func (c *Core) Expired(now int64, name string, granted int, overdue []string, wa
 	if len(overdue) > 0 {
 		c.changedFor(now, l) // what was reserved for them is free
 	}
-	// If a promoted job did not arrive and no other job of the queue has arrived since, the queue is
-	// probably paused or has no server: its lanes wait when their turns come.
+	// If a promoted job did not arrive and no other job of the queue has arrived since, the queue
+	// is probably paused or has no server.
 	if q := l.queue; granted >= l.granted && notifiedAt < never && !q.stopped && q.arrivedAt < notifiedAt && !c.isDisabled(passingOver) {
 		q.stopped, q.probedAt = true, now
 	}
 	c.clearFull(l) // its meters may give more at once by now
 	c.setGranted(now, l, granted)
 	c.limitIfLate(now, l, notifiedAt < never)
-	l.fromReport = false
+	l.slotsReported = false
 	c.reopen(now, l.queue)
 }
 
-// setOverdue is given the jobs whose reservation has expired. They are promoted again, at growing
-// pauses. It returns the earliest promotion time of the jobs that became overdue in this call, or
-// never.
+// setOverdue promotes jobs whose reservation has expired again, at growing pauses. It returns the
+// earliest past promotion of a job that became overdue in this call, or never.
 func (c *Core) setOverdue(now int64, l *lane, ids []string) (notifiedAt int64) {
 	known := map[string]grant{}
 	for _, g := range slices.Concat(l.overdue, l.reserved) {

@@ -4,12 +4,10 @@ import "slices"
 
 // A lane that waits at a fast meter holds permits of its slower meters. Otherwise lanes that need
 // only a slower meter would take all of its permits meanwhile. The permits of a window return all
-// at once, so a lane may hold permits of a window for several turns: for as many as it misses while
-// other lanes have theirs. Without that, a lane that also needs another limit would get only one
-// turn in each window.
+// at once, so a lane may hold permits of a window for each turn that it misses there. Otherwise a
+// lane that also needs another limit would get only one turn in each window.
 
-// hold is about the permits of a meter that are kept back for a lane which waits at another meter.
-// The meter lists the lane's need among its holds.
+// hold says when permits of a meter are kept back for a lane that waits at another meter.
 type hold struct {
 	from, until int64 // the permits are held between these times
 	// least is the least number of turns for which permits are held: 1, or 0 after the lane had its
@@ -20,9 +18,9 @@ type hold struct {
 // isHeld reports whether the lane holds permits, or will later.
 func (n *need) isHeld() bool { return slices.Contains(n.holds, n) }
 
-// heldTurns returns the number of turns for which permits are held. At a window, that is at most 1
-// plus missedTurns times the turns that the lane can still have before the window ends. So permits
-// that the lane can no longer use are released before the window ends.
+// heldTurns returns the number of turns for which permits are held. At a window, the number is at
+// most 1 plus missedTurns times the turns that the lane can still have before the window ends. So
+// permits that the lane can no longer use are released before the window ends.
 func (n *need) heldTurns(now int64) int64 {
 	if n.PerRefill <= 1 {
 		return n.least
@@ -78,8 +76,8 @@ func (c *Core) holdWhile(n *need, x wait, now int64) {
 
 // holdUntil returns the time until which a lane that waits at x may hold its permits of another
 // meter, and whether it may. The held permits must take at least as long to return as the permits
-// of x, so that no two lanes hold what the other needs. x must be ready before the held permits
-// would return.
+// of x, so that two lanes never hold what the other lane needs. x must be ready before the held
+// permits would return.
 func (n *need) holdUntil(x wait, now int64) (until int64, useful bool) {
 	at, returnTime, otherReturnTime := x.at, n.returnTime(), x.returnTime()
 	if x.unknown {
@@ -107,11 +105,10 @@ func (c *Core) useHolds(l *lane, now int64) {
 	}
 }
 
-// prepareHolds prepares the other meters of a lane that waits at x. It extends the lane's holds,
-// because x may be ready later than was known. If the lane is first at x and other lanes wait at
-// one of its other meters, the lane holds permits of that meter from shortly before x is ready.
-// Otherwise two meters that get ready one after the other would always serve lanes that need only
-// one of them.
+// prepareHolds extends the holds of a lane that waits at x, because x may be ready later than
+// expected. If the lane is first at x, it also holds permits of its contended other meters from
+// shortly before x is ready. Otherwise two meters that get ready one after the other would serve
+// only lanes that need one of them.
 func (c *Core) prepareHolds(l *lane, x wait, now int64) {
 	meets := l.read && !x.behind && !x.blocked && !x.unknown && !c.isDisabled(meeting)
 	for _, n := range l.needs {
@@ -129,8 +126,7 @@ func (c *Core) prepareHolds(l *lane, x wait, now int64) {
 	}
 }
 
-// nextHold returns the next time at which a hold of a meter begins or ends, or is for too many
-// turns.
+// nextHold returns the next time at which a hold of a meter begins, ends or shrinks.
 func (m *meter) nextHold(now int64) int64 {
 	next, more := never, m.nextMore(now)
 	for _, n := range m.holds {
@@ -144,10 +140,10 @@ func (m *meter) nextHold(now int64) int64 {
 	return next
 }
 
-// payMissed looks for a lane that holds permits of a window but cannot take its turn there: it
-// waits at another meter, or is full. If its next turn comes before n's, payMissed charges the lane
-// for that turn, and the lane holds permits for one more turn. The result reports whether a lane
-// was charged.
+// payMissed looks for a lane that holds permits of a window but cannot take its turn there, because
+// the lane waits at another meter or is full. If the lane's turn comes before n's, payMissed
+// charges the lane, and the lane holds permits for one more turn. payMissed reports whether it
+// charged a lane.
 func (c *Core) payMissed(n *need, now int64) bool {
 	if c.hasPriority(n) || c.isDisabled(holdingSeveral) {
 		return false
@@ -178,6 +174,5 @@ func (n *need) turnInterval() (interval int64) {
 	return interval
 }
 
-// A lane may hold permits for missedTurns times as many turns as it can have until the meter gives
-// more permits, because the lane may have missed turns.
+// missedTurns limits how many turns a lane may make up for at a window: see heldTurns.
 const missedTurns = 8

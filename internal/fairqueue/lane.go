@@ -8,16 +8,16 @@ type lane struct {
 	fairKey  string
 	weight   int64
 	lastTurn int64 // position: number of the lane's last turn or of its creation; smaller is earlier
-	// at is the need at whose meter it waits; nil if none of its jobs waits. item is its entry among
-	// the lanes there that can be granted.
+	// at is the need at whose meter the lane waits; nil if none of its jobs waits. item is the
+	// lane's entry among the lanes that can be granted there.
 	at           *need
 	item         item[*lane]
 	needs        []*need
 	read         bool    // needs contains the costs of the first job; false until the first reply of Redis
 	pendingTurns int     // turns without a result
-	held         []int64 // Turn.Held to which Result.Next refers; nil except while results are applied
-	// slotWait is its entry among the lanes that wait for a worker. The start of the first such
-	// wait since the lane's last grant is passedSince; 0 if there was none.
+	held         []int64 // the Turn.Held that Result.Next assumes; nil except while results are applied
+	// slotWait is the lane's entry among those that wait for a worker. passedSince is the start of
+	// the first such wait since the lane's last grant, or 0.
 	slotWait    item[*lane]
 	passedSince int64
 
@@ -31,10 +31,9 @@ type lane struct {
 	expiry    item[*lane]
 	checkedAt int64
 	full      bool // the lane gets no turns: it has as many granted jobs as its meters give at once
-	// Between a server's slot report and the lane's next ExpireGrants reply, fromReport is true.
-	// Jobs that this reply shows as arrived had taken their slots before the report, so setGranted
-	// subtracts them from slotsInFlight.
-	fromReport bool
+	// slotsReported is true from a slot report until the next ExpireGrants reply. Jobs that have
+	// arrived by this reply are assumed to have taken their slots before the report.
+	slotsReported bool
 }
 
 // need is what the first job of a lane needs of a meter.
@@ -43,9 +42,9 @@ type need struct {
 	Need
 	lane  *lane
 	share *share // the share of the lane's fairness key at the meter
-	// paid is the number of turns that the lane is charged for and has not used. It is 1 if the
-	// lane's turn came here while the lane had to wait at another meter, and more if the lane then
-	// missed turns at a window. The lane's position before the first of these turns is paidSince.
+	// paid is the number of turns here that the lane is charged for and has not used. It exceeds 1
+	// only if the lane missed turns at a window. paidSince is the lane's position before these
+	// turns.
 	paid, paidSince int64
 	chargedAt       int64 // number of the last charge
 	hold
@@ -73,9 +72,9 @@ func (c *Core) lane(name string) *lane {
 	return l
 }
 
-// enter makes a lane wait at one of its meters, if it does not wait yet. A meter at which other
-// lanes wait comes first, because the lane must not overtake them. If there is none, or several,
-// the lane waits at the one that is ready last.
+// enter makes a lane wait at one of its meters, if it does not wait yet. Meters with waiting lanes
+// come first, because the lane must not overtake. Among several such meters, it waits at the one
+// that is ready last.
 func (c *Core) enter(l *lane) {
 	if l.at != nil {
 		return
@@ -123,7 +122,7 @@ func (c *Core) leave(l *lane) {
 	l.needs, l.full = nil, false
 }
 
-// waitAt makes a lane wait at the meter of a need, which is ready at a time.
+// waitAt makes a lane wait at the meter of a need. The meter is ready at the time `ready`.
 func (c *Core) waitAt(n *need, ready int64) {
 	if n.lane.at != nil {
 		c.detach(n.lane)

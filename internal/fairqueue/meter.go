@@ -9,9 +9,8 @@ import (
 // meter is the scheduler's view of one limit and key, with the lanes that wait for its permits.
 type meter struct {
 	name string
-	// shares holds the waiting lanes that can be granted. returning holds lanes that were already
-	// charged a turn here and then had to wait at another meter; they are served first, oldest turn
-	// first.
+	// shares has the waiting lanes that can be granted, returning those of them that are already
+	// charged for a turn here. Returning lanes are served first, oldest turn first.
 	shares    share
 	returning priorityQueue[*lane]
 	// waiting is the number of lanes that wait here, lanes the number of all lanes that need the
@@ -22,19 +21,19 @@ type meter struct {
 	due                        item[*meter]
 	published                  int // last value returned by Sharing
 
-	// bounds are the times in the future at which the meter is ready, by its last reply at
-	// updatedAt.
+	// bounds are the times in the future at which the meter is ready, by its replies. The last
+	// reply was at updatedAt.
 	bounds    []bound
 	updatedAt int64
-	// For a concurrency limit, all permits have been in use since fullSince, or the last one became
-	// free then; it is 0 if others are free. The average time until one became free is interval, in
-	// microseconds. Permits return when jobs end, usually long before their lease expires.
+	// fullSince is when a concurrency limit was found full, or has last got back a permit since; 0
+	// if it is not full. interval is the average time from one returned permit to the next, in
+	// microseconds.
 	isConcurrency       bool
 	fullSince, interval int64
 
-	// left is the number of turns that the meter may still give in this batch, because the number
-	// of free permits is unknown. A meter first gets as many turns as it gave the last time that it
-	// was ready. While it stays ready, the next batches have 1, 2, 4 and so on: step.
+	// left is the number of turns that the meter may still give in this batch. When the meter
+	// becomes ready, it first gets as many turns as were granted the last time. While it stays
+	// ready, the next batches have step turns: 1, 2, 4 and so on.
 	left, step     int
 	gave           int   // turns granted since the meter became ready
 	refused        bool  // a turn of this batch was refused or skipped
@@ -81,9 +80,9 @@ func (c *Core) Changed(now int64, name string) {
 	if !strings.Contains(name, "|") {
 		names = slices.Sorted(maps.Keys(c.meters)) // so that the same calls give the same turns
 	}
-	for _, each := range names {
-		m := c.meters[each]
-		if m == nil || each != name && name != "" && !strings.HasPrefix(each, name+"|") {
+	for _, meterName := range names {
+		m := c.meters[meterName]
+		if m == nil || meterName != name && name != "" && !strings.HasPrefix(meterName, name+"|") {
 			continue
 		}
 		m.bounds, m.updatedAt = nil, 0
@@ -161,8 +160,8 @@ func (m *meter) nextMore(now int64) int64 {
 	return next
 }
 
-// update records the time from which a meter has a number of permits. It reports whether that time
-// is sooner than in an earlier reply.
+// update records the bound of a reply. It reports whether the permits are available sooner than an
+// earlier reply said.
 func (m *meter) update(now int64, news bound) (sooner bool) {
 	m.updatedAt = now
 	m.bounds = slices.DeleteFunc(m.bounds, func(e bound) bool {
@@ -183,9 +182,9 @@ func (c *Core) trustedUntil(m *meter) int64 {
 	return m.updatedAt + trustTime
 }
 
-// horizon returns the latest time at which permits that are granted now may become available. It
-// returns now if a lane of the meter needs several meters. Without that, a grant would reserve
-// permits of one meter while it waits for another.
+// horizon returns the latest time at which permits that are granted now may become available. It is
+// now if a lane of the meter needs several meters, because a grant in advance would reserve permits
+// of one meter while the job waits for another meter.
 func (m *meter) horizon(now int64) int64 {
 	switch {
 	case m.multiLimit > 0 || m.noAdvanceUntil > now:
@@ -198,10 +197,9 @@ func (m *meter) horizon(now int64) int64 {
 	return now
 }
 
-// leadTime returns how long before its permits are available a job is granted, in microseconds. It
-// is 0 if the worker must not take the permits early. A job that arrives early starts when they are
-// available. If several jobs are granted together, leadTime applies to the first, so it is only a
-// part of the horizon.
+// leadTime returns how long, in microseconds, the first job of a batch is granted before its
+// permits are available. It is only a part of the horizon, because the next jobs of the batch get
+// their permits later.
 func (m *meter) leadTime(now int64) int64 {
 	if !m.takesEarly {
 		return 0

@@ -20,8 +20,9 @@ type queue struct {
 	// Until limitedUntil, grants of the queue are limited to the free worker slots of its servers.
 	limitedUntil int64
 	servers      []*server
-	// pendingTurns counts turns without a result, granted the granted jobs of grantedLanes that have
-	// not arrived, and slotsInFlight those that will use a slot that was reported as free.
+	// granted counts the granted jobs of grantedLanes that have not arrived, slotsInFlight the
+	// slots reported as free that granted jobs have taken or will take. pendingTurns counts turns
+	// without a result.
 	granted, pendingTurns, slotsInFlight int
 	grantedLanes                         map[*lane]struct{}
 	// waiting holds the lanes that get no turns until a worker is free, in the order in which they
@@ -38,13 +39,13 @@ type server struct {
 }
 
 const (
-	// arrivalTime is the time within which a granted job arrives if a worker is free. If one
+	// arrivalTime is the time within which a granted job arrives if a worker is free. If a job
 	// arrives later, grants of its queue are limited to free slots for limitedFor.
 	arrivalTime = 40_000
 	limitedFor  = 30_000_000
-	reportLife  = 3_000_000 // servers are asked each second
+	reportLife  = 3_000_000 // older reports are ignored; servers are asked each second
 	// A lane that has waited for slotPatience times the average time until a slot becomes free gets
-	// a turn without a free slot. So permits lie unused for at most 1/50 of the time.
+	// a turn without a free slot.
 	slotPatience = 50
 	// lanesPerSlot is the number of waiting lanes that are tried per free slot; more than one,
 	// because some are not ready.
@@ -120,7 +121,7 @@ func (c *Core) SetSlots(now int64, name string, free int, interval int64, queues
 	for _, q := range s.queues {
 		q.slotsInFlight = q.granted
 		for _, l := range slices.SortedFunc(maps.Keys(q.grantedLanes), func(a, b *lane) int { return cmp.Compare(a.name, b.name) }) {
-			l.fromReport = true
+			l.slotsReported = true
 			c.expiries.putBy(&l.expiry, now)
 		}
 		c.reopen(now, q)
@@ -149,15 +150,12 @@ func (c *Core) limitIfLate(now int64, l *lane, late bool) {
 	}
 }
 
-// isLimited reports whether a queue gets no more permits than its servers have free slots. A queue
-// is limited until limitedUntil. After that time, it stays limited while lanes wait for a slot, if
-// it is not stopped.
+// isLimited reports whether a queue gets no more permits than its servers have free slots.
 func (q *queue) isLimited(now int64) bool {
 	return now < q.limitedUntil || len(q.waiting) > 0 && !q.stopped
 }
 
-// isContended reports whether lanes of other queues need one of the lane's meters. Otherwise no
-// other queue could use the permits that are reserved for late jobs.
+// isContended reports whether lanes of other queues need one of the lane's meters.
 func (c *Core) isContended(l *lane) bool {
 	return slices.ContainsFunc(Meters(l.name), func(name string) bool {
 		m, own := c.meters[name], 0
@@ -171,10 +169,8 @@ func (c *Core) isContended(l *lane) bool {
 	})
 }
 
-// hasWorker reports whether a lane may take a turn. If its queue is stopped, it may not. If its
-// queue is limited, a worker must be free, or no other queue needs the lane's meters, or the lane
-// has waited for maxSlotWait.
-func (c *Core) hasWorker(now int64, l *lane) bool {
+// mayTakeTurn reports whether a lane need not wait for a worker.
+func (c *Core) mayTakeTurn(now int64, l *lane) bool {
 	q := l.queue
 	if q.stopped {
 		return false
@@ -243,8 +239,8 @@ func (c *Core) reopen(now int64, q *queue) {
 }
 
 // reopensAt returns the time at which the next lane of a queue may take a turn without a free slot:
-// when the lane has waited for maxSlotWait, or when the servers have stopped reporting. It is never
-// if the queue is stopped.
+// when the lane has waited for maxSlotWait, or when the servers have stopped reporting. The result
+// is never if the queue is stopped.
 func (q *queue) reopensAt(now int64) int64 {
 	if q.stopped {
 		return never
@@ -267,10 +263,10 @@ func (q *queue) maxSlotWait(now int64) int64 {
 	return slotPatience * interval
 }
 
-// countGranted sets the number of granted jobs of a lane that have not arrived. See fromReport.
+// countGranted sets the number of granted jobs of a lane that have not arrived. See slotsReported.
 func (l *lane) countGranted(n int) {
 	q := l.queue
-	if arrived := l.granted - n; l.fromReport && arrived > 0 {
+	if arrived := l.granted - n; l.slotsReported && arrived > 0 {
 		q.slotsInFlight = max(0, q.slotsInFlight-arrived)
 	}
 	q.granted += n - l.granted

@@ -11,7 +11,7 @@ type share struct {
 	item       item[*share]
 	parts      map[string]*share // all children by name
 	lanes      int               // number of its lanes, including those that wait at other meters
-	servedPass int64             // virtual time: pass of the child served last
+	servedPass int64             // pass of the child served last
 	children   priorityQueue[*share]
 	queue      priorityQueue[*lane] // of a fairness key: its lanes that wait here and can be granted
 }
@@ -25,8 +25,8 @@ func (c *Core) stride(weight int64) int64 {
 	return max(1, unit/weight)
 }
 
-// share adds a lane to the shares of its queue and of its fairness key at a meter, and returns the
-// latter.
+// share adds a lane to the shares of its queue and of its fairness key at a meter. It returns the
+// share of the fairness key.
 func (c *Core) share(n *need) *share {
 	l := n.lane
 	queue := c.part(&n.shares, l.queue.name, l.queue.weight, l.lastTurn)
@@ -50,9 +50,7 @@ func (c *Core) part(parent *share, name string, weight, number int64) *share {
 	return s
 }
 
-// removeLane removes a lane from a share, and then the share if it has no other lane. The pass of a
-// removed share need not be remembered: it is at most one stride ahead of its parent's servedPass,
-// where the share would start again.
+// removeLane removes a lane from a share, and then the share if it has no other lane.
 func (s *share) removeLane() {
 	for ; s.parent != nil; s = s.parent {
 		if s.lanes--; s.lanes == 0 {

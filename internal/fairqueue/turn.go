@@ -6,24 +6,23 @@ import "slices"
 type pendingTurn struct {
 	Turn
 	from *need // of the meter that gave the turn
-	// key is the lane's lastTurn before the turn, and paid has the number of turns that it had paid
-	// for at each of the needs. They are restored if the turn is not granted.
-	key   int64
-	paid  []int64
-	needs []*need
+	// lastTurn and paid are the lane's position and its paid turns at each of the needs, before the
+	// turn. undo restores them.
+	lastTurn int64
+	paid     []int64
+	needs    []*need
 	// missed lists the other lanes that were charged for a missed turn just before this turn.
 	missed []*need
 }
 
 const (
-	// maxAdvance is the longest time before its permits are available at which a job is granted. It
-	// is also how long after the expected ready time a hold is kept.
+	// maxAdvance is the longest time before its permits are available at which a job is granted.
+	// Holds are kept for maxAdvance after the expected ready time.
 	maxAdvance = 40_000
 	// travelTime is the typical time from a promotion until the worker asks for the permits.
 	travelTime = 5_000
-	// At a meter that can reserve only few permits, jobs may be granted at least minAdvance early:
-	// about the time in which a promoted job reaches its worker. A job that arrives sooner waits
-	// for its permit.
+	// minAdvance is the least advance at a meter that can reserve only few permits, if jobs may
+	// take them early.
 	minAdvance = 1_500
 	// clockSkew is the delay before a lane gets another turn, if Redis refused its turn although
 	// every meter seemed ready.
@@ -73,7 +72,7 @@ func (c *Core) serve(m *meter, now int64, most int) {
 			c.sleep(m, never, now)
 			return
 		}
-		if !c.hasWorker(now, n.lane) {
+		if !c.mayTakeTurn(now, n.lane) {
 			c.waitForWorker(now, n.lane)
 			continue
 		}
@@ -125,7 +124,7 @@ func (c *Core) sleep(m *meter, at, now int64) {
 func (c *Core) ready(n *need, now int64) bound { return n.boundOf(c.held(n, now) + n.Cost) }
 
 // blocker returns the other meter that a lane that has its turn at n must wait for, or an empty
-// wait if it can be granted. It also charges the lane at meters where it has its turn.
+// wait if it can be granted. It charges the lane at the other meters where the lane has its turn.
 func (c *Core) blocker(at *need, now int64) (w wait) {
 	for _, n := range at.lane.needs {
 		if n == at {
@@ -153,7 +152,7 @@ func (c *Core) try(at *need, now int64) {
 		c.pay(n)
 	}
 	t := pendingTurn{
-		from: at, key: l.lastTurn, needs: l.needs, paid: make([]int64, len(l.needs)), missed: m.missed,
+		from: at, lastTurn: l.lastTurn, needs: l.needs, paid: make([]int64, len(l.needs)), missed: m.missed,
 		Turn: Turn{Lane: l.name, Advance: m.horizon(now) - now, Held: make([]int64, len(l.needs))},
 	}
 	for i, n := range l.needs {
@@ -197,7 +196,7 @@ func (c *Core) ApplyResults(now int64, results []Result) {
 	}
 	for i, t := range turns {
 		t.from.lane.held = nil
-		c.reopen(now, t.from.lane.queue) // refused turns free the worker slots they had counted
+		c.reopen(now, t.from.lane.queue) // turns that were not granted use no worker slot
 		m := t.from.meter
 		if slices.ContainsFunc(turns[:i], func(o pendingTurn) bool { return o.from.meter == m }) {
 			continue
@@ -262,13 +261,13 @@ func (c *Core) refused(now int64, t pendingTurn) {
 }
 
 // undo reverses a turn that was not granted. The lane gets its previous position back, and the
-// charges count for its next turn. They are refunded if the lane is charged for that turn already,
-// or if none of its jobs waits any more.
+// charges count for its next turn. The charges are refunded if the lane is already charged for its
+// next turn, or has no waiting job.
 func (c *Core) undo(t pendingTurn) {
 	l := t.from.lane
-	same := l.at != nil && l.needs[0] == t.needs[0] // else it has left its meters since
+	stayed := l.at != nil && l.needs[0] == t.needs[0] // the lane has not left its meters since the turn
 	for i, n := range t.needs {
-		if same && n.paid < t.paid[i] {
+		if stayed && n.paid < t.paid[i] {
 			n.paid++
 			t.missed = nil // the lanes that this turn passed over keep their charges, as this lane does
 		} else {
@@ -281,8 +280,8 @@ func (c *Core) undo(t pendingTurn) {
 			c.refund(o)
 		}
 	}
-	if same {
-		l.lastTurn = min(l.lastTurn, t.key)
+	if stayed {
+		l.lastTurn = min(l.lastTurn, t.lastTurn)
 		if !l.isPassedOver() {
 			c.enqueue(l)
 		}

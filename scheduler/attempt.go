@@ -100,7 +100,7 @@ func (a *attempt) isDone() bool {
 
 // outcome returns how asynq ends an attempt that returns err. The order of the cases is asynq's: a
 // passed deadline comes before the handler's error, and RevokeTask comes before SkipRetry.
-func (a *attempt) outcome(ctx context.Context, err error) stats.End {
+func (a *attempt) outcome(ctx context.Context, err error) stats.AttemptEnd {
 	if !errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		later, isLater := errors.AsType[*putBackError](err)
 		switch {

@@ -82,7 +82,7 @@ func (s *Server) addScope(limiter *throttle.Limiter, queues []string, part shard
 	c.stats = stats.New(rdb, prefix)
 	c.stats.Queues, c.stats.ServedQueues, c.stats.RuleFor = s.db.Redis, queues, s.wantsOf
 	if len(s.scopes) > 0 {
-		c.stats.IsProcessOf(s.scopes[0].stats)
+		c.stats.ShareProcess(s.scopes[0].stats)
 	}
 	s.scopes = append(s.scopes, c)
 	for _, queue := range queues {

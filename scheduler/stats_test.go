@@ -60,7 +60,7 @@ func TestStats_Counts(t *testing.T) {
 			t.Errorf("%+v, want 31 of 106 attempts done", queue)
 		}
 		ends := st.server.scopes[0].stats.Tasks()[0].Ends
-		if want := (stats.Counts{stats.Done: 15 + 15 + 1, stats.Failed: 15, stats.Archived: 3 * 15, stats.Dropped: 15, stats.PutBack: seen.Denied}); ends != want {
+		if want := (stats.AttemptCounts{stats.Done: 15 + 15 + 1, stats.Failed: 15, stats.Archived: 3 * 15, stats.Dropped: 15, stats.PutBack: seen.Denied}); ends != want {
 			t.Errorf("the attempts ended as %v, want %v", ends, want)
 		}
 		r := st.server.scopes[0].stats

@@ -54,7 +54,7 @@ func (c *collector) collectProcess(out chan<- prometheus.Metric) {
 		out <- retryAfter.histogram(l.RetryAfter, l.Limit)
 	}
 	for _, t := range r.Tasks() {
-		for _, end := range []stats.End{stats.Done, stats.Dropped, stats.PutBack, stats.RetryAfter} {
+		for _, end := range []stats.AttemptEnd{stats.Done, stats.Dropped, stats.PutBack, stats.RetryAfter} {
 			n := float64(t.Ends[end])
 			out <- attempts.value(n, t.Queue, t.Type, end.String())
 			if end == stats.Done || end == stats.Dropped {

@@ -144,7 +144,7 @@ func (r redactor) Block(data []byte) string {
 // bytes, so that it finds a secret that the cut would divide.
 func (r redactor) Clean(text string, limit int) string {
 	more := max(0, len(text)-2*limit)
-	return display.Cut(r.Text(text[:len(text)-more]), limit, more)
+	return display.VisiblePrefix(r.Text(text[:len(text)-more]), limit, more)
 }
 
 // Header returns a header's value.

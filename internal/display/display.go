@@ -28,8 +28,7 @@ func Count(n int, noun string) string {
 	return Number(n) + " " + noun + "s"
 }
 
-// Key returns a key of a limit. A limit without keys has the empty key, and Key returns "(no key)"
-// for it.
+// Key returns a key of a limit. The empty key is shown as "(no key)".
 func Key(key string) string { return cmp.Or(key, "(no key)") }
 
 // Meter returns "limit of key" for the text limit|key, and "limit" if the key is empty. A key may
@@ -43,14 +42,13 @@ func Meter(meter string) string {
 }
 
 // Visible replaces invalid UTF-8, and characters that control a terminal or the direction of text,
-// by visible ones. Line breaks and tabs stay. Visible cuts a text of more than limit bytes, and adds
-// the number of bytes left out.
-func Visible(text string, limit int) string { return Cut(text, limit, 0) }
+// by visible ones. Line breaks and tabs stay. Visible cuts a text of more than limit bytes, and
+// adds the number of bytes left out.
+func Visible(text string, limit int) string { return VisiblePrefix(text, limit, 0) }
 
-// Cut is Visible for the beginning of a longer text, after which `more` further bytes follow. If the
-// beginning has more than limit bytes, the number of bytes left out includes those further bytes.
-// Otherwise the result is the whole beginning, without a number.
-func Cut(text string, limit, more int) string {
+// VisiblePrefix is Visible for the prefix of a longer text, without its last `more` bytes. If the
+// prefix must be cut, the number of bytes left out includes `more`.
+func VisiblePrefix(text string, limit, more int) string {
 	cut := ""
 	if len(text) > limit {
 		end := limit

@@ -25,8 +25,8 @@ type Action struct {
 	hints  map[string]string // by state: why the action does not apply, and what to do instead
 }
 
-// Validate returns a *throttle.FieldError if the filter selects jobs to which the action does not
-// apply: by a state, or by a limit or a key, which only waiting jobs have.
+// Validate returns a *throttle.FieldError if the action does not apply to a state of the filter. A
+// filter by limit or key selects waiting jobs.
 func (a *Action) Validate(f Filter) error {
 	for _, state := range f.States {
 		if why := a.Excludes(state); slices.Contains(States, state) && why != "" {
@@ -89,8 +89,8 @@ var (
 	}
 )
 
-// Find returns the jobs that match the filter and to which the action applies, at most the number
-// most.
+// Find returns up to `most` jobs that match the filter. If the filter has no states, Find uses
+// those of the action.
 func (q *Queues) Find(ctx context.Context, a *Action, f Filter, most int) (jobs []throttle.JobID, err error) {
 	if len(f.States) == 0 {
 		f.States = a.States
@@ -177,7 +177,7 @@ func (q *Queues) checkRunsOnce(ctx context.Context, jobs []throttle.JobID) error
 }
 
 // applyTo applies the action to a job that still matches, and reports whether it did. If the action
-// fails, applyTo reads the job again and retries once, because its state may just have changed.
+// fails, applyTo reads the job again and retries once, because the job's state may have changed.
 func (q *Queues) applyTo(ctx context.Context, a *Action, f Filter, id throttle.JobID) (bool, error) {
 	var failed error
 	for range 2 {
@@ -199,8 +199,8 @@ func (q *Queues) applyTo(ctx context.Context, a *Action, f Filter, id throttle.J
 
 // LimitChangeImpact describes the waiting jobs that could never run after a limit is changed from
 // old to next; old is zero if there is no such limit yet. The text is empty if there are no such
-// jobs, or if SetLimit would reject the change. The number of jobs is an upper bound: it includes
-// jobs of all apps, and jobs of keys that have their own capacity.
+// jobs, or if SetLimit would reject the change. The number of jobs can be too high: it includes
+// jobs of all apps, and of keys with a capacity of their own.
 func (q *Queues) LimitChangeImpact(ctx context.Context, old, next throttle.Limit) (string, error) {
 	parts := map[shard.Shard]throttle.Limit{}
 	for _, part := range q.Sharded.Places(next.Name, nil) {
@@ -225,7 +225,7 @@ func (q *Queues) LimitChangeImpact(ctx context.Context, old, next throttle.Limit
 		display.Count(n, "job"), next.Name, strings.Join(next.Apps, ",")), nil
 }
 
-// KeyChangeImpact is LimitChangeImpact for a change of one key's override to o.
+// KeyChangeImpact is LimitChangeImpact for setting the override of one key to o.
 func (q *Queues) KeyChangeImpact(ctx context.Context, limit, key string, o throttle.Override) (string, error) {
 	jobs, least := 0, 0
 	_, divided := q.Sharded.Home(limit)

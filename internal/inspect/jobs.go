@@ -28,17 +28,17 @@ const (
 	Granted = "granted"
 )
 
-// States are all states of jobs, in the order of List.
+// States are all states of jobs.
 var States = []string{"active", Granted, Waiting, "pending", "retry", "scheduled", "archived", "completed"}
 
 // Job is asynq's TaskInfo with a state that also tells waiting and granted jobs from others.
 type Job struct {
 	*asynq.TaskInfo
 	State string // one of States
-	// Since is the time at which the job entered its state. It is zero if unknown, as for a scheduled
-	// job.
+	// Since is the time at which the job entered its state. It is zero if unknown, as for scheduled
+	// jobs.
 	Since    time.Time
-	Position *waitdb.Position // of a waiting or granted job
+	Position *waitdb.Position // nil if the job neither waits nor is granted
 }
 
 // JobID returns the job's queue and ID.
@@ -80,7 +80,7 @@ func (q *Queues) Job(ctx context.Context, id throttle.JobID) (Job, error) {
 }
 
 // withStates adds the limiter's states, positions and Since to jobs of one queue and one asynq
-// state, in one or two round trips.
+// state.
 func (q *Queues) withStates(ctx context.Context, infos []*asynq.TaskInfo) ([]Job, error) {
 	if len(infos) == 0 {
 		return nil, nil
@@ -155,22 +155,22 @@ func (q *Queues) AddEstimates(ctx context.Context, jobs []Job) (err error) {
 
 // Filter selects jobs. The zero value selects all.
 type Filter struct {
-	States     []string // some of the list States; empty for all
+	States     []string // if empty, all States
 	Queue      string
 	Type       string
-	Limit, Key string // of waiting and granted jobs
+	Limit, Key string // if set, only waiting and granted jobs match
 	Payload    string // a part of the payload
 	Error      string // a part of the error text
-	// OlderThan selects jobs that have been in their state for longer. If it is not 0, jobs whose
-	// Since is unknown do not match. Zero selects jobs of any age.
+	// OlderThan selects jobs that have been in their state for longer, without those whose Since is
+	// unknown. 0 selects all jobs.
 	OlderThan time.Duration
 }
 
 // otherWords are words that people use for states.
 var otherWords = map[string]string{"failed": "archived", "dead": "archived", "done": "completed", "finished": "completed", "running": "active"}
 
-// Validate returns a *throttle.FieldError for the first invalid field, or an error if the limit
-// does not exist.
+// Validate returns a *throttle.FieldError for the first invalid field. It also fails if there is no
+// such limit.
 func (f Filter) Validate(ctx context.Context, q *Queues) error {
 	for _, state := range f.States {
 		switch {
@@ -208,7 +208,7 @@ func (f Filter) Matches(job Job) bool {
 		(f.OlderThan == 0 || !job.Since.IsZero() && time.Since(job.Since) > f.OlderThan)
 }
 
-// matchesState reports whether jobs in any of the states can match.
+// matchesState reports whether a job in one of the states can match.
 func (f Filter) matchesState(states ...string) bool {
 	return slices.ContainsFunc(states, func(state string) bool {
 		return (len(f.States) == 0 || slices.Contains(f.States, state)) &&
@@ -255,7 +255,7 @@ type Cursor struct {
 // String returns a text for ParseCursor.
 func (c Cursor) String() string { return fmt.Sprintf("%d %s %s", c.number, c.set, c.queue) }
 
-// ParseCursor parses the text of a cursor. An invalid text is the beginning.
+// ParseCursor parses the text of a cursor. For an invalid text it returns the zero value.
 func ParseCursor(text string) Cursor {
 	parts := strings.SplitN(text, " ", 3)
 	page, err := strconv.Atoi(parts[0])
@@ -266,8 +266,8 @@ func ParseCursor(text string) Cursor {
 }
 
 // List returns the jobs of a filter, queue by queue and set by set: archived and completed jobs
-// from the newest on, others from the next to run. It may miss jobs that move meanwhile, or return
-// them twice. It stops after the first error.
+// from the newest on, others from the next to run. It can miss a job whose state changes meanwhile,
+// or return it twice. It stops after the first error.
 func (q *Queues) List(ctx context.Context, f Filter) iter.Seq2[Job, error] {
 	return func(yield func(Job, error) bool) {
 		for p, err := range q.pages(ctx, f, Cursor{}, pageSize) {
@@ -284,8 +284,8 @@ func (q *Queues) List(ctx context.Context, f Filter) iter.Seq2[Job, error] {
 	}
 }
 
-// ListPage returns about size jobs of List from a cursor on, at most twice as many. It stops after
-// it has read maxRead jobs, so it may return fewer. The next cursor is zero at the end of the list.
+// ListPage returns jobs of List from a cursor on. It reads size jobs at a time, until at least size
+// jobs match or it has read maxRead jobs. At the end of the list, next is zero.
 func (q *Queues) ListPage(ctx context.Context, f Filter, from Cursor, size, maxRead int) (jobs []Job, next Cursor, err error) {
 	read := 0
 	for p, err := range q.pages(ctx, f, from, size) {
@@ -338,8 +338,8 @@ func (q *Queues) pages(ctx context.Context, f Filter, from Cursor, size int) ite
 	}
 }
 
-// readPage reads one page of a set. After the last page, it returns a page whose read is 0. asynq
-// counts its pages from 1, and from the oldest job on.
+// readPage reads one page of a set. After the last page, it returns a page whose read is 0. asynq's
+// page 1 has the oldest jobs.
 func (q *Queues) readPage(ctx context.Context, f Filter, set taskSet, at Cursor, size int) (page, error) {
 	number := at.number + 1
 	if set.newestFirst {

@@ -13,15 +13,15 @@ import (
 
 // Limit is the state of a limit, as the page, the commands and the metrics show it.
 type Limit struct {
-	Definition // without Keys; Blocks are ordered by their ends
+	Definition // Keys is nil; Blocks are sorted by Until
 	stats.LimitDemand
 	KeyExpr string // expression of the key, such as host(payload.url), if it is known
 	// Keyed reports whether the limit has keys. If the expression is unknown, Keyed is guessed from
 	// the waiting jobs and the blocks.
 	Keyed        bool
 	HasShortWait bool // jobs wait, but none of them for 3 s or more, as far as known
-	// DefaultMeter is the meter of the empty key, the only one of a limit without keys. Its rate and
-	// capacity are those of every key without an override. It is zero if the limit was deleted.
+	// DefaultMeter is the meter of the empty key. Its rate and capacity are those of every key
+	// without an override. It is zero if the limit was deleted.
 	DefaultMeter waitdb.Meter
 	// Meters are the meters of TopKeys, or DefaultMeter for a limit without keys. For a limit with
 	// keys, Meters is empty if no job needs a key.
@@ -33,7 +33,7 @@ type Limit struct {
 	NextIn    time.Duration
 	NextKnown bool
 	ETA       forecast.Estimate // of the last waiting or pending job that needs the limit
-	// IsBottleneck reports whether this limit delays some lane more than the lane's other limits do.
+	// IsBottleneck reports whether this limit delays some lane more than its other limits.
 	IsBottleneck bool
 	State        State
 	// Fill is the share of the limit in use, from 0 to 1: the mean over Meters. For a funnel or a
@@ -49,16 +49,16 @@ const (
 	Paused          State = "paused"
 	Blocked         State = "blocked"           // blocked, and the limit has no keys
 	Exhausted       State = "exhausted"         // no permit for more than a minute
-	WillBeExhausted State = "will be exhausted" // before all waiting jobs have run
+	WillBeExhausted State = "will be exhausted" // exhausted before all waiting jobs have run
 	Saturated       State = "saturated"         // jobs wait for 3 s or more, and take each permit as it comes
 	KeysBlocked     State = "keys blocked"
 	Flowing         State = "flowing"
 	Idle            State = "idle"
 )
 
-// add adds what was read of the limit in one scope, where it has the given name.
-func (l *Limit) add(of scopeStatus, name string, s *Status) {
-	demand, decided := of.limits[name], of.decided[name]
+// add adds what was read of the limit in one scope. name is the limit's name there.
+func (l *Limit) add(scope scopeStatus, name string, s *Status) {
+	demand, decided := scope.limits[name], scope.decided[name]
 	l.Waiting += demand.Waiting
 	l.Total += demand.Total
 	if l.Since.IsZero() || !demand.Since.IsZero() && demand.Since.Before(l.Since) {
@@ -67,18 +67,18 @@ func (l *Limit) add(of scopeStatus, name string, s *Status) {
 	l.Permits += rate(decided.Permits)
 	l.Allowed += rate(decided.Allowed)
 	l.Denied += rate(decided.Denied)
-	for _, b := range of.backlogs[name] {
-		l.ETA = s.since(of.forecast, b.Last).OrLater(l.ETA)
+	for _, b := range scope.backlogs[name] {
+		l.ETA = s.rebase(scope.forecast, b.Last).OrLater(l.ETA)
 		l.IsBottleneck = l.IsBottleneck || b.IsBottleneck
 	}
-	for _, m := range of.meters {
+	for _, m := range scope.meters {
 		if m.Limit == name && m.Capacity > 0 { // else the limit was deleted
 			l.Meters = joinMeter(l.Meters, m)
 		}
 	}
 }
 
-// complete sets those fields of a limit that follow from the fields that were read from Redis.
+// complete sets the fields that are computed from what was read.
 func (l *Limit) complete(s *Status, keyOf func(limit string) (expr string, known bool)) {
 	demand := s.Demand[l.Name]
 	l.KeyCount = len(demand)
@@ -175,7 +175,7 @@ func MeterNeeds(limit string, keys []string) []throttle.Need {
 	return needs
 }
 
-// ReadMeters reads meters, a hundred a call, because Redis executes nothing else during a call.
+// ReadMeters reads meters, a hundred in each call, because Redis does nothing else during a call.
 func ReadMeters(ctx context.Context, limiter *waitdb.DB, needs []throttle.Need) (meters []waitdb.Meter, err error) {
 	for chunk := range slices.Chunk(needs, 100) {
 		some, err := limiter.Meters(ctx, false, chunk...)

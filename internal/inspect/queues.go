@@ -34,7 +34,7 @@ type Queues struct {
 
 	rdb   redis.UniversalClient
 	scope string
-	part  *shard.Shard // the shard of these queues; nil if they are all queues
+	part  *shard.Shard // nil if these are all queues; else the shard to which they belong
 }
 
 // Rules are the rules of the workers that serve some queues.
@@ -94,8 +94,8 @@ func (q *Queues) Names(ctx context.Context, queue string) ([]string, error) {
 	return own, nil
 }
 
-// ReadQueue reads one queue with its shards. It does not read Waiting: waiting jobs count as Retry.
-// It fails if the queue does not exist.
+// ReadQueue reads one queue with its shards. Waiting is 0, and waiting jobs count as Retry. It
+// fails if the queue does not exist.
 func (q *Queues) ReadQueue(ctx context.Context, queue string) (QueueStatus, error) {
 	queues, err := q.readQueues(ctx, queue, false, nil, nil)
 	if err == nil && len(queues) == 0 {

@@ -24,8 +24,8 @@ type Status struct {
 	Queues  []QueueStatus   `json:"queues"` // by name
 	Limits  []Limit         `json:"-"`      // by name
 	Workers []stats.Process `json:"workers"`
-	// Waiting is the number of waiting and granted jobs, Pending the number of pending jobs in the
-	// forecasts, WithoutRule the number of other pending jobs, whose rule is unknown.
+	// Waiting counts waiting and granted jobs. Pending counts the pending jobs in the forecasts.
+	// WithoutRule counts the other pending jobs: their rule is unknown.
 	Waiting       int                        `json:"-"`
 	Pending       int                        `json:"-"`
 	WithoutRule   int                        `json:"pending_not_counted,omitempty"`
@@ -69,7 +69,7 @@ func (q QueueStatus) Count(states ...string) (jobs int) {
 	return jobs
 }
 
-// SetEstimate replaces the estimate of a position with that of the forecast. The position may be nil.
+// SetEstimate replaces the estimate of a position with that of the forecast. It may be nil.
 func (s *Status) SetEstimate(p *waitdb.Position) {
 	for i := 0; p != nil && i < len(s.forecasts); i++ {
 		*p = s.forecasts[i].Position(*p) // only the forecast that has the lane changes it
@@ -102,27 +102,27 @@ func (q *Queues) Status(ctx context.Context, byShard bool) (*Status, error) {
 		Demand: map[string][]waitdb.Demand{}, keyETAs: map[throttle.Need]forecast.Estimate{},
 	}
 	definitions := make([][]Definition, len(scopes))
-	for i, of := range read {
-		definitions[i] = of.definitions
+	for i, scope := range read {
+		definitions[i] = scope.definitions
 	}
 	limits := map[string]*Limit{}
 	for _, d := range q.joinDefinitions(scopes, definitions, byShard) {
 		limits[d.Name] = &Limit{Definition: d, ETA: forecast.Estimate{Known: true}} // if no job needs the limit, ETA stays now
 	}
 	waiting, done, permits := map[string]int{}, map[string]int64{}, map[throttle.Need]int{}
-	for i, of := range read {
+	for i, scope := range read {
 		shown := func(limit string) string { return scopes[i].shown(limit, byShard) }
-		s.add(of, shown)
-		for _, d := range of.definitions {
-			limits[shown(d.Name)].add(of, d.Name, s)
+		s.add(scope, shown)
+		for _, d := range scope.definitions {
+			limits[shown(d.Name)].add(scope, d.Name, s)
 		}
-		for _, d := range of.demand {
+		for _, d := range scope.demand {
 			permits[throttle.Need{Limit: shown(d.Limit), Key: d.Key}] += d.Permits
 		}
-		for queue, jobs := range of.forecast.Waiting() { // the forecast may have read a part of the lanes only
-			waiting[queue] += jobs * of.waiting / max(1, of.forecast.Jobs)
+		for queue, jobs := range scope.forecast.Waiting() { // scaled, because the forecast may have read only some lanes
+			waiting[queue] += jobs * scope.waiting / max(1, scope.forecast.Jobs)
 		}
-		maps.Copy(done, of.done)
+		maps.Copy(done, scope.done)
 	}
 	s.setDemand(permits)
 	for _, name := range slices.Sorted(maps.Keys(limits)) {
@@ -178,31 +178,31 @@ func (q *Queues) readScope(ctx context.Context, now time.Time) (s scopeStatus, e
 	return s, err
 }
 
-// add adds what concerns no single limit or queue. The function shown returns the name under which
-// a limit of the scope is shown.
-func (s *Status) add(of scopeStatus, shown func(limit string) string) {
-	f := of.forecast
-	s.Waiting += of.waiting
+// add adds what was read in one scope, except the state of its limits and queues. shown returns the
+// name under which a limit of the scope is shown.
+func (s *Status) add(scope scopeStatus, shown func(limit string) string) {
+	f := scope.forecast
+	s.Waiting += scope.waiting
 	s.Pending += f.Pending
 	s.WithoutRule += f.WithoutRule
-	s.HasDispatcher = s.HasDispatcher && (of.hasDispatcher || of.waiting == 0)
+	s.HasDispatcher = s.HasDispatcher && (scope.hasDispatcher || scope.waiting == 0)
 	s.forecasts = append(s.forecasts, f)
 	last, unknown := f.Last()
 	if unknown != nil {
 		last = unknown.OrLater(last)
 	}
-	s.ETA = s.since(f, last).OrLater(s.ETA)
+	s.ETA = s.rebase(f, last).OrLater(s.ETA)
 	for _, b := range f.Backlogs() {
 		if b.Cost == 0 {
 			continue
 		}
-		need, eta := throttle.Need{Limit: shown(b.Limit), Key: b.Key}, s.since(f, b.Last)
+		need, eta := throttle.Need{Limit: shown(b.Limit), Key: b.Key}, s.rebase(f, b.Last)
 		if other, known := s.keyETAs[need]; known {
 			eta = eta.OrLater(other)
 		}
 		s.keyETAs[need] = eta
 	}
-	for _, worker := range of.workers { // a process that serves several scopes is in each of them
+	for _, worker := range scope.workers { // a process that serves several scopes is in each of them
 		if i := slices.IndexFunc(s.Workers, func(other stats.Process) bool { return other.ID == worker.ID }); i >= 0 {
 			s.Workers[i].Running += worker.Running
 		} else {
@@ -211,8 +211,8 @@ func (s *Status) add(of scopeStatus, shown func(limit string) string) {
 	}
 }
 
-// since converts an estimate of a forecast, which counts from f.At, to one that counts from s.At.
-func (s *Status) since(f *forecast.Forecast, e forecast.Estimate) forecast.Estimate {
+// rebase returns the estimate with StartsIn counted from s.At in place of f.At.
+func (s *Status) rebase(f *forecast.Forecast, e forecast.Estimate) forecast.Estimate {
 	e.StartsIn = max(0, f.At.Add(e.StartsIn).Sub(s.At))
 	return e
 }
@@ -235,7 +235,7 @@ const rateWindow = 10 * time.Second
 func rate(n int64) float64 { return float64(n) / rateWindow.Seconds() }
 
 // readRecent returns the decisions of each limit, and the jobs of each queue that were done, in
-// rateWindow. It leaves out the last second, whose summaries may not be complete.
+// rateWindow. It leaves out the last second, because its summaries may be incomplete.
 func (q *Queues) readRecent(ctx context.Context, now time.Time) (limits map[string]stats.LimitSummary, done map[string]int64, err error) {
 	end := now.Truncate(time.Second).Add(-time.Second)
 	summaries, err := q.Summaries(ctx, stats.StreamID(end.Add(-rateWindow)))
@@ -254,13 +254,13 @@ func (q *Queues) readRecent(ctx context.Context, now time.Time) (limits map[stri
 	return limits, done, err
 }
 
-// Summaries returns what the processes of the scope did since the summary with that ID.
+// Summaries returns the summaries of the scope after the one with the ID since.
 func (q *Queues) Summaries(ctx context.Context, since string) ([]stats.Summary, error) {
 	return stats.ReadSummaries(ctx, q.rdb, q.scope, since)
 }
 
-// readQueues reads all queues, or only the given one, by name. waiting is the number of waiting
-// jobs, and done the number of jobs done in rateWindow, by asynq queue.
+// readQueues reads all queues, or only the given one, sorted by name. waiting has the waiting jobs,
+// and done the jobs done in rateWindow, by asynq queue.
 func (q *Queues) readQueues(ctx context.Context, queue string, byShard bool, waiting map[string]int, done map[string]int64) ([]QueueStatus, error) {
 	names, err := q.Names(ctx, queue)
 	if err != nil {

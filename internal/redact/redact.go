@@ -19,8 +19,8 @@ import (
 const Hidden = "•••"
 
 // names are patterns of path.Match for the names of headers, fields and parameters whose values are
-// secrets. A Redactor hides these values when a text is shown. If a request is redirected to another
-// host or port, a header with a matching name is not sent there.
+// secrets. A Redactor hides these values when a text is shown. If a request is redirected to
+// another host or port, a header with a matching name is not sent there.
 var names = []string{
 	"*authorization*", "auth", "x-auth", "jwt", "x-jwt", "*signature*",
 	"cookie", "set-cookie", "cookies", "*session?id", "*sessionid",
@@ -55,7 +55,7 @@ var parameter = regexp.MustCompile(`(?i)([?&;](?:key|pass|pwd|sig|` +
 	`|(?:[\w.~-]*(?:access|auth|bearer|id|oauth|refresh|security|session|user)[-_.]?)?token` +
 	`)=)([^&#\s"'<>\\]+)`)
 
-// reference matches a reference to a secret. The reference itself is no secret.
+// reference matches a reference to a secret, such as ${env:TOKEN}.
 var reference = regexp.MustCompile(`^\$\{(?:env|file):[^{}]+\}$`)
 
 // Query hides the secrets in the queries of a text's URLs. References to secrets, such as
@@ -74,10 +74,10 @@ func Query(text string) string {
 }
 
 // Redactor removes secrets from texts that are shown. In JSON it hides the whole values of fields.
-// In other text, such as an error or a log line, it hides what may be the value after a name, and so
-// can hide too much. A secret without a name before it is hidden only in an Authorization header or
-// in the user part of a URL. IDs, keys and task types are shown, because operators look up jobs by
-// them, so secrets do not belong there. The time is in proportion to the text's length.
+// In other text, such as an error or a log line, it hides what may be the value after a name, and
+// so can hide too much. A secret without a name before it is hidden only in an Authorization header
+// or in the user part of a URL. IDs, keys and task types are shown, because operators look up jobs
+// by them.
 type Redactor struct {
 	names []string       // patterns of further names of secrets
 	field *regexp.Regexp // a name with its value, in any text
@@ -126,8 +126,8 @@ func (r Redactor) Text(text string) string {
 }
 
 // Value removes the secrets from a decoded JSON value at any depth, and returns the result. It
-// changes maps and slices in place. A header has one of three forms: {"Name": "value"},
-// {"name": "Name", "value": "value"} or ["Name", "value"]. Every other string becomes what Text returns for it.
+// changes maps and slices in place. A header has one of three forms: {"Name": "value"}, {"name":
+// "Name", "value": "value"} or ["Name", "value"]. Every other string is replaced by its Text.
 func (r Redactor) Value(v any) any {
 	switch v := v.(type) {
 	case map[string]any:
@@ -154,8 +154,8 @@ func (r Redactor) Value(v any) any {
 	return v
 }
 
-// Payload returns a payload without its secrets. JSON of up to 1 MiB that Decode accepts stays JSON,
-// and stays unchanged if it has no secret. For any other payload it returns what Text does.
+// Payload returns a payload without its secrets. JSON of up to 1 MiB that Decode accepts stays
+// JSON, and stays unchanged if it has no secret. Any other payload is treated as Text.
 func (r Redactor) Payload(data []byte) string {
 	value, err := Decode(data, 1<<20)
 	if err != nil {
@@ -178,12 +178,11 @@ func Encode(value any, indent string) string {
 	return strings.TrimSuffix(out.String(), "\n")
 }
 
-// maxDepth is the maximum number of levels of a JSON value. The output with indentation can be as
-// long as the input's length times the input's depth.
+// maxDepth is the maximum number of levels of a JSON value. Indented output is up to this many
+// times longer than its input.
 const maxDepth = 64
 
-// Decode reads one JSON value of at most size bytes and 64 levels, and keeps its numbers as they are
-// written.
+// Decode reads one JSON value of at most size bytes and 64 levels, and keeps numbers as written.
 func Decode(data []byte, size int) (value any, err error) {
 	if len(data) > size {
 		return nil, fmt.Errorf("JSON of %d bytes: want at most %d", len(data), size)
@@ -204,19 +203,19 @@ func Decode(data []byte, size int) (value any, err error) {
 
 // depth returns how many levels deep a JSON text is nested.
 func depth(data []byte) (deepest int) {
-	now, text := 0, false
+	level, inText := 0, false
 	for i := 0; i < len(data); i++ {
 		switch c := data[i]; {
-		case text && c == '\\':
+		case inText && c == '\\':
 			i++
 		case c == '"':
-			text = !text
-		case text:
+			inText = !inText
+		case inText:
 		case c == '[' || c == '{':
-			now++
-			deepest = max(deepest, now)
+			level++
+			deepest = max(deepest, level)
 		case c == ']' || c == '}':
-			now--
+			level--
 		}
 	}
 	return deepest

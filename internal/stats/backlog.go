@@ -29,7 +29,7 @@ const (
 	sampleInterval = 5 * time.Second
 	sampleRest     = 50
 	sampleLifetime = time.Minute
-	maxTopKeys     = 10 // largest number of LimitDemand.TopKeys
+	maxTopKeys     = 10 // maximum length of LimitDemand.TopKeys
 	// Of a queue with more than pendingSample jobs, ReadPending reads pendingSample jobs, in pages
 	// of pendingPage jobs that are spread evenly over the queue.
 	pendingSample = 200
@@ -38,12 +38,12 @@ const (
 	rulesTimeout = 500 * time.Millisecond
 )
 
-// BacklogSample is the dispatcher's last view of the backlog.
+// BacklogSample is what the dispatcher last read of the backlog.
 type BacklogSample struct {
 	At     time.Time              `json:"at"` // by Redis's clock
 	Limits map[string]LimitDemand `json:"limits"`
-	// DrainedAt is, for each limit, the estimated start of the last job that needs it: zero if it
-	// is unknown, missing if no job needs the limit.
+	// DrainedAt has, by limit, the estimated start of the last job that needs the limit. An unknown
+	// start is zero. A limit that no job needs is missing.
 	DrainedAt map[string]time.Time `json:"drained_at,omitempty"`
 	Pending   Pending              `json:"pending"`
 }
@@ -68,7 +68,7 @@ func (d LimitDemand) WaitedFor(now time.Time) time.Duration {
 // Pending describes the pending jobs that have not requested permits yet.
 type Pending struct {
 	Groups      []PendingGroup `json:"groups,omitempty"`
-	Queues      map[string]int `json:"queues,omitempty"`       // all pending jobs by queue
+	Queues      map[string]int `json:"queues,omitempty"`       // number of all pending jobs, by queue
 	Estimated   bool           `json:"estimated,omitempty"`    // Groups come from a sample of a queue
 	WithoutRule int            `json:"without_rule,omitempty"` // jobs in no group, because their rule is unknown
 }
@@ -80,21 +80,20 @@ type PendingGroup struct {
 	Jobs float64 `json:"n"` // an estimate: it may have a fraction
 }
 
-// Requirements are the permits that a job will request. A job without Needs waits for none.
+// Requirements are the permits that a job will request. A job without Needs does not wait.
 type Requirements struct {
 	Needs          []throttle.Need `json:"w,omitempty"`
 	FairnessKey    string          `json:"f,omitempty"`
 	FairnessWeight int             `json:"fw,omitempty"`
 }
 
-// RuleFunc returns the requirements of a pending job by the rules of the workers, or false if they
-// are unknown. It must return when the context ends.
+// RuleFunc returns the requirements of a pending job by the rules of the workers, or false if the
+// requirements are unknown. It must return when the context ends.
 type RuleFunc func(ctx context.Context, job throttle.JobID, task *asynq.Task) (r Requirements, known bool)
 
 // ReadDemand returns the demand for each meter, the highest first, and for each limit. A job counts
-// as waiting at those of its meters that are bottlenecks in the forecast. It also counts at each
-// contended meter with a key, because the forecast may not cover all of these meters. If no
-// dispatcher runs, a job counts as waiting at all its limits.
+// as waiting at a meter that is a bottleneck in the forecast, or has a key and lanes: the forecast
+// may not cover all keys. If no dispatcher runs, a job counts as waiting at all its meters.
 func ReadDemand(ctx context.Context, limiter *waitdb.DB, f *forecast.Forecast, hasDispatcher bool) ([]waitdb.Demand, map[string]LimitDemand, error) {
 	meters, err := limiter.Demands(ctx)
 	if err != nil {
@@ -174,8 +173,7 @@ func ReadBacklogSample(ctx context.Context, rdb redis.UniversalClient, scope str
 }
 
 // Forecast returns the limiter's forecast, with the pending jobs added. The argument queues is the
-// client of asynq's Redis. Forecast sets Duration and Stopped of the options, from the mean
-// durations of jobs and the pauses of queues.
+// client of asynq's Redis. Forecast sets the options Duration and Stopped from data in Redis.
 func Forecast(ctx context.Context, limiter *waitdb.DB, queues redis.UniversalClient, pending Pending, opts forecast.Options) (*forecast.Forecast, error) {
 	pending.addTo(&opts)
 	rdb, prefix := limiter.Scope()
@@ -224,22 +222,22 @@ func ReadPending(ctx context.Context, rdb redis.UniversalClient, limiter *waitdb
 		if err != nil {
 			return p, err
 		}
-		each := float64(sizes[queue]) / float64(max(1, read)) // number of jobs that a sampled job represents
+		jobsPerSampled := float64(sizes[queue]) / float64(max(1, read))
 		var sample []Requirements
 		for i := 0; i < len(jobs) && rulesCtx.Err() == nil; i++ {
 			if r, known := rule(rulesCtx, jobs[i], tasks[i]); known {
 				sample = append(sample, r)
 			}
 		}
-		p.WithoutRule += int(math.Round(each * float64(len(jobs)-len(sample))))
-		p.addSample(queue, sample, each)
+		p.WithoutRule += int(math.Round(jobsPerSampled * float64(len(jobs)-len(sample))))
+		p.addSample(queue, sample, jobsPerSampled)
 	}
 	return p, nil
 }
 
-// readSample reads some of the n pending jobs of a queue. It returns the number of jobs that it has
-// read, and those of them that need a rule: not jobs that have requested permits already, are gone,
-// or have a message that asynq will reject. The front of the queue is the end of asynq's list.
+// readSample reads some of the n pending jobs of a queue. read is the number of these jobs. The
+// lists jobs and tasks leave out a job that has requested permits, that is gone, or whose message
+// is invalid. The front of the queue is the end of asynq's list.
 func readSample(ctx context.Context, db asynqdb.DB, limiter *waitdb.DB, queue string, n int) (read int, jobs []throttle.JobID, tasks []*asynq.Task, err error) {
 	pages := min((n+pendingPage-1)/pendingPage, pendingSample/pendingPage)
 	lists, err := db.Redis.Pipelined(ctx, func(pipe redis.Pipeliner) error {
@@ -275,11 +273,10 @@ func readSample(ctx context.Context, db asynqdb.DB, limiter *waitdb.DB, queue st
 	return len(all), jobs, tasks, nil
 }
 
-// addSample adds the sampled jobs of a queue. A sampled job represents `each` jobs. If that is more
-// than one, and a key occurs only once in the sample, the other jobs probably have other keys. So
-// addSample leaves out the need for such a key, for the sampled job, too. Needs without a key, and
-// needs for keys of several sampled jobs, remain.
-func (p *Pending) addSample(queue string, sample []Requirements, each float64) {
+// addSample adds the sampled jobs of a queue. If a sampled job represents more than one job,
+// addSample leaves out needs for a key that occurs only once in the sample: the other jobs probably
+// need other keys.
+func (p *Pending) addSample(queue string, sample []Requirements, jobsPerSampled float64) {
 	uses := map[throttle.Need]int{}
 	meter := func(n throttle.Need) throttle.Need { return throttle.Need{Limit: n.Limit, Key: n.Key} }
 	for _, r := range sample {
@@ -287,10 +284,10 @@ func (p *Pending) addSample(queue string, sample []Requirements, each float64) {
 			uses[meter(n)]++
 		}
 	}
-	p.Estimated = p.Estimated || each > 1
+	p.Estimated = p.Estimated || jobsPerSampled > 1
 	groups := map[string]int{}
 	for _, r := range sample {
-		if each > 1 {
+		if jobsPerSampled > 1 {
 			r.Needs = slices.DeleteFunc(slices.Clone(r.Needs), func(n throttle.Need) bool { return n.Key != "" && uses[meter(n)] == 1 })
 		}
 		name := fmt.Sprintf("%#v", r)
@@ -299,13 +296,13 @@ func (p *Pending) addSample(queue string, sample []Requirements, each float64) {
 			i, groups[name] = len(p.Groups), len(p.Groups)
 			p.Groups = append(p.Groups, PendingGroup{Queue: queue, Requirements: r})
 		}
-		p.Groups[i].Jobs += each
+		p.Groups[i].Jobs += jobsPerSampled
 	}
 }
 
 // addTo adds the jobs to a forecast, behind all waiting jobs. It leaves out jobs with invalid
-// needs, which will be archived. It rounds the running sum of the groups' jobs, so that the total
-// stays right.
+// needs, because they will be archived. It rounds the running sum of jobs, so that rounding errors
+// do not add up.
 func (p Pending) addTo(opts *forecast.Options) {
 	opts.WithoutRule, opts.Estimated = p.WithoutRule, p.Estimated
 	sum, rounded := 0.0, 0

@@ -1,5 +1,5 @@
-// Package stats records what the processes of a scope do. Each has a Recorder, which counts, and
-// once a second writes a summary to a stream in Redis. The stream goes back 16 minutes.
+// Package stats records what the processes of a scope do. Once a second each process's Recorder
+// writes a summary to a stream in Redis. The stream has the last 16 minutes.
 package stats
 
 import (
@@ -22,9 +22,9 @@ import (
 // Recorder counts what one process does. Its methods are safe for concurrent use. Set the fields
 // from Disabled to RuleFor before Start.
 type Recorder struct {
-	rdb     redis.UniversalClient
-	prefix  string // of the scope's keys
-	process string
+	rdb       redis.UniversalClient
+	prefix    string // of the scope's keys
+	processID string
 
 	// Disabled makes Start write nothing.
 	Disabled bool
@@ -34,37 +34,37 @@ type Recorder struct {
 	Queues redis.UniversalClient
 	// ServedQueues are the queues from which this process takes jobs.
 	ServedQueues []string
-	// RuleFor returns the requirements of pending jobs. If it is nil, they are unknown.
+	// RuleFor returns the requirements of pending jobs. Nil means that all are unknown.
 	RuleFor RuleFunc
 
 	mu     sync.Mutex // guards self, limits, tasks and unsent, and what they point to
-	self   Process    // its counts are filled in when it is written to Redis
+	self   Process    // this process, without the counts of its jobs
 	limits map[string]*LimitCounts
 	tasks  map[Task]*TaskCounts
 	unsent *Summary // counts since the last summary was written
 
-	Lateness        *Histogram // time for which the permits of a waiting job were free before it took them
+	Lateness        *Histogram // time for which the permits of a waiting job were free before the job took them
 	Wait            *Histogram // time from the first denial of a job until it took its permits
 	Denials         *Histogram // number of denials of each allowed job
 	LimiterCalls    *Histogram // durations of calls to the limiter
 	LimiterFailures atomic.Int64
 	Rounds          *Histogram   // durations of the dispatcher's rounds in this process
-	Ungranted       atomic.Int64 // denied jobs that took permits which were not reserved for them
+	Ungranted       atomic.Int64 // denied jobs that later took permits without a reservation
 	IsLeader        atomic.Bool  // this process is the dispatcher of its scope
-	PollingFallback atomic.Bool  // granted jobs cannot be promoted, so waiting jobs come late, by asynq's polls
+	PollingFallback atomic.Bool  // this process cannot promote granted jobs, so they run late, after asynq's polls
 	FailedWrites    atomic.Int64 // writes of this Recorder to Redis that failed
 }
 
 // RecordersOf returns the Recorders of a *scheduler.Server: first that of its limiter's scope, then
-// one for each shard. The scheduler sets it, because a method would export an internal type.
+// one for each shard. Package scheduler sets this variable.
 var RecordersOf func(server any) []*Recorder
 
-// New returns a Recorder that writes to a scope. prefix is the prefix of the scope's keys, as in
+// New returns a Recorder that writes to a scope. prefix is the prefix of the scope's keys,
 // hg:{scope}:.
 func New(rdb redis.UniversalClient, prefix string) *Recorder {
 	host, _ := os.Hostname()
 	return &Recorder{
-		rdb: rdb, Queues: rdb, prefix: prefix, process: uuid.NewString(),
+		rdb: rdb, Queues: rdb, prefix: prefix, processID: uuid.NewString(),
 		self:   Process{Host: host, PID: os.Getpid(), Version: version(), Started: time.Now()},
 		limits: map[string]*LimitCounts{}, tasks: map[Task]*TaskCounts{}, unsent: newSummary(),
 		Lateness: newHistogram(latencyBounds), Wait: newHistogram(waitBounds), Denials: newHistogram(denialBounds),
@@ -72,9 +72,8 @@ func New(rdb redis.UniversalClient, prefix string) *Recorder {
 	}
 }
 
-// IsProcessOf makes the Recorder describe the same process as the other Recorder, for a server of
-// several scopes. Call it before Start.
-func (r *Recorder) IsProcessOf(other *Recorder) { r.process, r.self = other.process, other.self }
+// ShareProcess makes the Recorder describe the process of the other Recorder. Call it before Start.
+func (r *Recorder) ShareProcess(other *Recorder) { r.processID, r.self = other.processID, other.self }
 
 // SetConfig sets the name of the config that the process runs with. It may be called at any time.
 func (r *Recorder) SetConfig(config string) {
@@ -89,7 +88,7 @@ func (r *Recorder) Redis() (rdb redis.UniversalClient, scope string) {
 }
 
 // CountDecision counts the limiter's decision about a job. An allowed job counts for each of its
-// limits; any other job counts for the limit that decided.
+// limits. Any other job counts only for the limit that decided.
 func (r *Recorder) CountDecision(needs []throttle.Need, d waitdb.Decision) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -143,13 +142,13 @@ func (r *Recorder) CountRateLimited(blocked []throttle.Need) {
 }
 
 // StartJob counts a running job. Call the returned function once, when the job ends.
-func (r *Recorder) StartJob(t Task) (end func(End)) {
+func (r *Recorder) StartJob(t Task) (finish func(AttemptEnd)) {
 	started := time.Now()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	c := r.task(t)
 	c.Running++
-	return func(end End) {
+	return func(end AttemptEnd) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		c.Running--
@@ -160,13 +159,13 @@ func (r *Recorder) StartJob(t Task) (end func(End)) {
 }
 
 // CountEnd counts the end of a job that did not run.
-func (r *Recorder) CountEnd(t Task, end End) {
+func (r *Recorder) CountEnd(t Task, end AttemptEnd) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.count(r.task(t), end, 0)
 }
 
-func (r *Recorder) count(c *TaskCounts, end End, ran time.Duration) {
+func (r *Recorder) count(c *TaskCounts, end AttemptEnd, ran time.Duration) {
 	c.Ends[end]++
 	if end == PutBack {
 		return
@@ -179,7 +178,7 @@ func (r *Recorder) count(c *TaskCounts, end End, ran time.Duration) {
 	r.unsent.Queues[c.Queue] = q
 }
 
-// Other replaces names that cannot be labels, and new names when there are maxNames already.
+// Other replaces a name that cannot be a label, and each new name beyond maxNames names.
 const Other = "other"
 
 // Label returns the name, or Other if it has control characters, invalid UTF-8 or more than 100
@@ -193,7 +192,7 @@ func Label(name string) string {
 }
 
 func (r *Recorder) limit(name string) *LimitCounts {
-	return counts(r.limits, Label(name), Other, func(name string) *LimitCounts {
+	return countsOf(r.limits, Label(name), Other, func(name string) *LimitCounts {
 		return &LimitCounts{Limit: name, RetryAfter: newHistogram(waitBounds)}
 	})
 }
@@ -203,18 +202,18 @@ func (r *Recorder) task(t Task) *TaskCounts {
 	if Label(t.Queue) != t.Queue || Label(t.Type) != t.Type {
 		t = other
 	}
-	return counts(r.tasks, t, other, func(t Task) *TaskCounts {
+	return countsOf(r.tasks, t, other, func(t Task) *TaskCounts {
 		return &TaskCounts{Task: t, Duration: newHistogram(durationBounds)}
 	})
 }
 
-// maxNames is how many limits, and how many tasks, a Recorder counts by name. That bounds the
+// maxNames is the most limits, and the most tasks, that a Recorder counts by name. It bounds the
 // stream in Redis to about 20 KB a second for each process.
 const maxNames = 100
 
-// counts returns the counts of a name, which it creates if needed. If there are maxNames names
-// already, it returns the counts of other.
-func counts[K comparable, C any](all map[K]*C, name, other K, create func(K) *C) *C {
+// countsOf returns the counts of a name. Beyond maxNames names, a new name shares the counts of
+// other.
+func countsOf[K comparable, C any](all map[K]*C, name, other K, create func(K) *C) *C {
 	if all[name] == nil && len(all) >= maxNames {
 		name = other
 	}
@@ -242,7 +241,7 @@ func (r *Recorder) Limits() []LimitCounts { return copyCounts(r, r.limits) }
 // TaskCounts are the counts of a task since the process started.
 type TaskCounts struct {
 	Task
-	Ends     Counts
+	Ends     AttemptCounts
 	Running  int64 // now
 	Duration *Histogram
 }
@@ -264,7 +263,7 @@ func copyCounts[K comparable, C any](r *Recorder, counts map[K]*C) (all []C) {
 type Histogram struct {
 	bounds []float64
 	mu     sync.Mutex
-	counts []uint64 // of values by bucket; the last bucket has no bound
+	counts []uint64 // number of values in each bucket; the last bucket has no bound
 	sum    float64
 }
 

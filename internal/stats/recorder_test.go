@@ -25,7 +25,7 @@ func denied(limit, key string, after time.Duration) (needs []throttle.Need, d wa
 	return []throttle.Need{{Limit: limit, Key: key}}, waitdb.Decision{Decision: throttle.Decision{Outcome: throttle.Denied, Limit: limit, Key: key, RetryAfter: after}}
 }
 
-func run(r *Recorder, t Task, end End) { r.StartJob(t)(end) }
+func run(r *Recorder, t Task, end AttemptEnd) { r.StartJob(t)(end) }
 
 func TestSummaries(t *testing.T) {
 	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
@@ -168,24 +168,24 @@ func TestProcesses(t *testing.T) {
 		}
 		return found
 	}
-	p := processes(0)[stops.process]
+	p := processes(0)[stops.processID]
 	if p.Host == "" || p.PID == 0 || p.Version == "" || p.Config != "headgate.yaml 12345678" || p.Running != 1 || p.Concurrency != 7 || p.Lost || p.LastSeen.Sub(began).Abs() > time.Second {
 		t.Errorf("%+v; want all fields", p)
 	}
-	if all := processes(lostAfter + time.Second); len(all) != 2 || !all[dies.process].Lost {
+	if all := processes(lostAfter + time.Second); len(all) != 2 || !all[dies.processID].Lost {
 		t.Errorf("%+v; want both, lost", all)
 	}
 	stops.reportAlive()
-	if all := processes(lostAfter + time.Second); all[stops.process].Lost || !all[dies.process].Lost {
+	if all := processes(lostAfter + time.Second); all[stops.processID].Lost || !all[dies.processID].Lost {
 		t.Errorf("%+v; want one lost", all)
 	}
 	stops.writeProcess("")
-	if all := processes(lostAfter + time.Second); len(all) != 1 || !all[dies.process].Lost {
+	if all := processes(lostAfter + time.Second); len(all) != 1 || !all[dies.processID].Lost {
 		t.Errorf("%+v; want the lost one", all)
 	}
 	m.SetTime(began.Add(lostRetention + time.Minute))
 	stops.reportAlive()
-	if all := processes(lostRetention + time.Minute); len(all) != 1 || all[stops.process].Lost {
+	if all := processes(lostRetention + time.Minute); len(all) != 1 || all[stops.processID].Lost {
 		t.Errorf("%+v; want the one that is alive", all)
 	}
 }

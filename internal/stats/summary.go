@@ -22,19 +22,19 @@ var (
 )
 
 const (
-	callTimeout    = 2 * time.Second // a slow Redis must not delay a shutdown
+	callTimeout    = 2 * time.Second // for each write, so that a slow Redis does not delay a shutdown
 	writeInterval  = time.Second
 	streamLength   = 16 * time.Minute // largest age of a summary
 	aliveInterval  = 10 * time.Second
 	lostAfter      = 3 * aliveInterval
 	lostRetention  = time.Hour // how long a lost process is listed
 	maxProcesses   = 1000
-	durationWindow = 5 * time.Minute // of MeanDurations
+	durationWindow = 5 * time.Minute // time over which MeanDurations takes the mean
 )
 
-// Summary counts the decisions and the ends of attempts of one process in about a second.
+// Summary counts the decisions and the ended attempts of one process in about a second.
 type Summary struct {
-	ID     string                  `json:"-"` // of the entry in the stream
+	ID     string                  `json:"-"` // of the entry in the stream of Redis
 	At     time.Time               `json:"-"` // by Redis's clock
 	Limits map[string]LimitSummary `json:"l,omitempty"`
 	Queues map[string]QueueSummary `json:"q,omitempty"`
@@ -59,42 +59,42 @@ func (l LimitSummary) Add(other LimitSummary) LimitSummary {
 	return l
 }
 
-// QueueSummary counts the attempts of a queue's jobs that have ended. Attempts with the End PutBack
-// do not count.
+// QueueSummary counts the ended attempts of a queue's jobs, without those that ended with PutBack.
 type QueueSummary struct {
 	Done  int64         `json:"d,omitempty"`
-	Ended int64         `json:"e"`           // all of these attempts
-	Ran   time.Duration `json:"r,omitempty"` // sum of their durations
+	Ended int64         `json:"e"`           // including Done
+	Ran   time.Duration `json:"r,omitempty"` // sum of the durations of these attempts
 }
 
-// Task is a queue and a task type. Jobs are counted by both.
+// Task is a queue and a task type.
 type Task struct{ Queue, Type string }
 
-// End is the outcome of an attempt to run a job.
-type End int
+// AttemptEnd tells how an attempt to run a job ended.
+type AttemptEnd int
 
-// The values of End.
+// How attempts end.
 const (
-	Done       End = iota
-	Failed         // the attempt failed, and the job runs again
-	Archived       // the job failed for good
-	Dropped        // deleted by its handler or its rule
-	PutBack        // denied: it did not run
-	RetryAfter     // put back by its handler, without spending an attempt
+	Done       AttemptEnd = iota
+	Failed                // the attempt failed, and the job runs again
+	Archived              // the job failed for good
+	Dropped               // deleted by its handler or its rule
+	PutBack               // the job was denied and did not run
+	RetryAfter            // its handler put the job back, and the attempt does not count
 	endCount
 )
 
 var endNames = [endCount]string{"done", "failed", "archived", "dropped", "put_back", "retry_after"}
 
-func (e End) String() string { return endNames[e] }
+func (e AttemptEnd) String() string { return endNames[e] }
 
-// Counts has the number of attempts for each End.
-type Counts [endCount]int64
+// AttemptCounts has the number of attempts by AttemptEnd.
+type AttemptCounts [endCount]int64
 
 // FailedAttempts returns the number of failed attempts, including those of jobs that run again.
-func (c Counts) FailedAttempts() int64 { return c[Failed] + c[Archived] }
+func (c AttemptCounts) FailedAttempts() int64 { return c[Failed] + c[Archived] }
 
-// Start begins to write to Redis. The returned function stops it, after a last write.
+// Start begins to write to Redis. The returned function writes a last summary, removes the process
+// from Redis, and ends the writes.
 func (r *Recorder) Start() (stop func()) {
 	if r.Disabled {
 		return func() {}
@@ -111,27 +111,27 @@ func (r *Recorder) Start() (stop func()) {
 }
 
 func (r *Recorder) run(ctx context.Context) {
-	tick := time.NewTicker(writeInterval)
-	defer tick.Stop()
-	var alive, sample time.Time // times of the next reports
+	ticker := time.NewTicker(writeInterval)
+	defer ticker.Stop()
+	var nextAlive, nextSample time.Time
 	for now := time.Now(); ; {
-		if !now.Before(alive) {
+		if !now.Before(nextAlive) {
 			r.reportAlive()
-			alive = now.Add(aliveInterval)
+			nextAlive = now.Add(aliveInterval)
 		}
 		select {
 		case <-ctx.Done():
 			return
-		case now = <-tick.C:
+		case now = <-ticker.C:
 		}
 		r.writeSummary()
-		if !now.Before(sample) {
-			sample = now.Add(r.sampleBacklog(ctx))
+		if !now.Before(nextSample) {
+			nextSample = now.Add(r.sampleBacklog(ctx))
 		}
 	}
 }
 
-// write calls do, which writes to Redis, and counts it if it fails.
+// write calls do. If do fails, write adds 1 to FailedWrites.
 func (r *Recorder) write(ctx context.Context, do func(ctx context.Context) error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -140,8 +140,8 @@ func (r *Recorder) write(ctx context.Context, do func(ctx context.Context) error
 	}
 }
 
-// writeSummary writes a summary of the time since the last one, if anything happened. If the write
-// fails, the counts of that time are missing in the stream.
+// writeSummary writes the counts since the last summary, if there are any. If the write fails,
+// these counts are lost.
 func (r *Recorder) writeSummary() {
 	r.mu.Lock()
 	s := r.unsent
@@ -159,10 +159,10 @@ func (r *Recorder) writeSummary() {
 	})
 }
 
-// StreamID returns the smallest ID that a summary can have if Redis writes it at this time.
+// StreamID returns the smallest ID of a summary that Redis writes at this time.
 func StreamID(at time.Time) string { return strconv.FormatInt(at.UnixMilli(), 10) + "-0" }
 
-// ReadSummaries returns the summaries after the one with the ID since, oldest first. If since is
+// ReadSummaries returns the summaries with a higher ID than since, the oldest first. If since is
 // empty, it returns all summaries. It skips invalid entries.
 func ReadSummaries(ctx context.Context, rdb redis.UniversalClient, scope, since string) ([]Summary, error) {
 	const page = 1000
@@ -259,12 +259,12 @@ func (r *Recorder) reportAlive() {
 // writeProcess writes the JSON description of this process. An empty text removes the description.
 func (r *Recorder) writeProcess(text string) {
 	r.write(context.Background(), func(ctx context.Context) error {
-		return aliveScript.Run(ctx, r.rdb, []string{r.prefix}, r.process, text, lostRetention.Microseconds()).Err()
+		return aliveScript.Run(ctx, r.rdb, []string{r.prefix}, r.processID, text, lostRetention.Microseconds()).Err()
 	})
 }
 
 // ReadProcesses returns the processes of a scope that are alive or were lost within the last hour,
-// by host and start.
+// sorted by host and start.
 func ReadProcesses(ctx context.Context, rdb redis.UniversalClient, scope string) ([]Process, error) {
 	now, err := rdb.Time(ctx).Result()
 	if err != nil {
@@ -286,7 +286,7 @@ func ReadProcesses(ctx context.Context, rdb redis.UniversalClient, scope string)
 	for i, text := range texts {
 		p := Process{}
 		if text, ok := text.(string); !ok || json.Unmarshal([]byte(text), &p) != nil {
-			continue // it has just ended
+			continue // the process has just ended
 		}
 		p.ID, p.LastSeen = seen[i].Member.(string), time.UnixMicro(int64(seen[i].Score))
 		p.Lost = now.Sub(p.LastSeen) > lostAfter

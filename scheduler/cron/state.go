@@ -45,7 +45,7 @@ func moment(seconds int64) time.Time {
 func (r *Runner) key(name string) string { return script.Prefix(r.scope) + "cron:" + name }
 
 // read returns the states of the named entries, in that order, and Redis's time, in one round trip.
-// If a single state is malformed, only its field err is set.
+// If one state is malformed, read sets the err of this state, and returns the others as usual.
 func (r *Runner) read(ctx context.Context, names ...string) ([]state, time.Time, error) {
 	args := make([]any, len(names))
 	for i, name := range names {

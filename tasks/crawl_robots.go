@@ -28,9 +28,9 @@ const (
 )
 
 // robotsFile returns the robots.txt of the page's origin. If Redis does not have the file, the job
-// uses its permit to request the file. If the file disallows the page, robotsFile then returns the
-// file. In all other cases its error puts the job back, because the page needs another permit.
-// During the request, other jobs of the origin are put back for at most a second.
+// uses its permit to request the file. If that file disallows the page, robotsFile returns the
+// file. If it does not, an error puts the job back, because the page needs another permit. During
+// the request, other jobs of the origin are put back for at most a second.
 func (j *crawlJob) robotsFile(ctx context.Context) (*robots.File, error) {
 	pageOrigin := origin(j.page.URL)
 	known, err := j.frontier.Robots(ctx, pageOrigin)

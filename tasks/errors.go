@@ -99,8 +99,8 @@ func presentable(err error) error {
 	return &hiddenError{strings.ToValidUTF8(text, "\uFFFD"), err}
 }
 
-// hiddenError shows text instead of the text of err. text has no secrets, and leaves
-// out errors that tell the server what to do with the job, such as scheduler.RetryAfter.
+// hiddenError shows text instead of the text of err. text has no secrets, and leaves out errors that
+// tell the server what to do with the job, such as scheduler.RetryAfter.
 type hiddenError struct {
 	text string
 	err  error

@@ -44,8 +44,8 @@ var (
 	nat64    = netip.MustParsePrefix("64:ff9b::/96")
 )
 
-// isPublic reports whether the address is public. The last four bytes of a NAT64 address are an IPv4
-// address, which isPublic checks instead.
+// isPublic reports whether the address is public. Of a NAT64 address, it checks the IPv4 address in
+// the last four bytes.
 func isPublic(a netip.Addr) bool {
 	a = canonical.Address(a)
 	if nat64.Contains(a) {

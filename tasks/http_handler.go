@@ -80,7 +80,7 @@ type HTTPHandler struct {
 // openResponse is a response whose body has not been read. The caller of exchange must close Body.
 type openResponse struct {
 	*http.Response
-	status  *StatusError // describes the response, whether its status is expected or not
+	status  *StatusError // describes the response, even if its status is expected
 	call    HTTPRequest  // with references instead of secrets
 	secrets secrets
 }

@@ -153,7 +153,7 @@ func (l *local) settle(_ context.Context, d Decision, i, cost int) error {
 		} else if more > 0 {
 			owedUS = meter.Charge(c.Meter, now, more)
 			l.meters[c.id] = c.Meter
-		} else if more < 0 && mark[0] > 0 && c.limit.Since <= at && at <= now && now-at < meter.Memory {
+		} else if more < 0 && mark[0] > 0 && c.limit.Since <= at && at <= now && now-at < meter.GiveBackTime {
 			c.Meter.GiveBack(now, -more, int64(need.Cost), mark)
 		}
 		d.settled(i, cost, owedUS)
@@ -384,7 +384,9 @@ func (l *local) lock() int64 {
 // younger ones, as in Redis, because the clock may step back.
 func (l *local) sweep(now int64) {
 	before := len(l.meters)
-	maps.DeleteFunc(l.overrides, func(_ meterKey, o *override) bool { return o.kind == "" && o.since <= now-meter.Grace-meter.Memory })
+	maps.DeleteFunc(l.overrides, func(_ meterKey, o *override) bool {
+		return o.kind == "" && o.since <= now-meter.Grace-meter.GiveBackTime
+	})
 	maps.DeleteFunc(l.meters, func(_ meterID, m meter.Meter) bool { return meter.Expired(m, now) })
 	maps.DeleteFunc(l.blocked, func(_ meterKey, until int64) bool { return until <= now-meter.Grace })
 	if len(l.meters) < before/4 {

@@ -9,7 +9,7 @@ import (
 // Leases counts for a concurrency limit: at most n permits are held at once. Each holder has a
 // lease. If the holder does not extend the lease, the lease ends and its permits are free.
 type Leases struct {
-	n, life int64 // life is the length of a lease in microseconds
+	n, life int64 // n is the capacity, and life the length of a lease
 	held    map[string]lease
 	// Holder is the holder of the next ReadyAt, Take and Left. ReadyAt and Left ignore the
 	// holder's own lease, and Take replaces it. So a repeated call takes no more than one call.

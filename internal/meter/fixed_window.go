@@ -9,17 +9,15 @@ import (
 
 // fixedWindow counts for a fixed window: n permits in each aligned period. A window opens margin
 // after its start and closes margin before its end, so that no call arrives in a window other than
-// the one that counts it. The count is valid while the last permit lies in the present window. After
-// a change to shorter windows the count can be too high. After a change to longer ones the count has
-// only the permits of the last old window.
+// the one that counts it. The count belongs to the window of the last permit. After a change to
+// another period it can be too high or too low.
 type fixedWindow struct {
 	limit       *Limit
 	n, margin   int64
 	last, count int64 // time of the last permit, and number of permits in its window
 }
 
-// Define sets the limit. The count belongs to the time of the last permit, not to a window, so a
-// change from days to hours loses nothing.
+// Define sets the limit, and keeps the count.
 func (f *fixedWindow) Define(l *Limit) {
 	f.limit, f.n, f.margin = l, int64(l.N), l.Margin.Microseconds()
 }
@@ -70,7 +68,7 @@ func (f *fixedWindow) openFrom(from int64) int64 {
 	return from
 }
 
-// Take counts the permits in the window of now. The mark is the time at which they count.
+// Take counts the permits in the window of now. The mark is the time under which they count.
 func (f *fixedWindow) Take(now, k int64) Mark {
 	at, _, count := f.current(now)
 	f.last, f.count = at, count+k
@@ -103,8 +101,8 @@ func (f *fixedWindow) FullAt(now int64) int64 {
 	return f.limit.windowStart(at, 1)
 }
 
-// windowStart returns the start of the window that lies `ahead` windows after the window of the time
-// `at`. A calendar window after those in starts is assumed to have the mean length.
+// windowStart returns the start of the window that lies `ahead` windows after the window of the
+// time `at`. After the end of l.starts, it adds the mean length for each calendar window.
 func (l *Limit) windowStart(at, ahead int64) int64 {
 	period := l.PeriodUS()
 	if !l.followsCalendar() {
@@ -128,7 +126,7 @@ func (l *Limit) windowStart(at, ahead int64) int64 {
 	return windows[last] + on
 }
 
-// The periods whose windows follow a calendar; month is the mean one.
+// Periods whose windows can follow a calendar. month has the mean length of a month.
 const (
 	day   = 24 * time.Hour
 	week  = 7 * day
@@ -153,7 +151,8 @@ func (l Limit) followsCalendar() bool {
 	return false
 }
 
-// OffsetUS returns the time from which windows are counted, for a limit that follows no calendar.
+// OffsetUS returns the start of one window of a limit without a calendar. The other windows start
+// whole periods before or after it.
 func (l Limit) OffsetUS() int64 {
 	if l.Kind == FixedWindow && l.Per == week {
 		return mondayUS
@@ -165,8 +164,8 @@ func (l Limit) OffsetUS() int64 {
 // or four years of months. When a script reaches the last window, Go stores the next ones.
 const calendarLength = 48
 
-// edges returns the starts of `count` windows of a valid limit, ascending, the first not after now;
-// or nil if the limit follows no calendar.
+// edges returns the starts of `count` successive windows of a valid limit, from the window of now
+// on. It returns nil if the limit follows no calendar.
 //
 // A window starts at the first instant at which the zone's wall clock has reached the hour, or
 // midnight of the day, of the Monday or of the 1st. If a clock change skips midnight, the day starts
@@ -191,8 +190,8 @@ func (l Limit) edges(now int64, count int) []int64 {
 	return edges
 }
 
-// EdgesText returns the windows around a time as the scripts read them, or an empty text if the
-// limit follows no calendar.
+// EdgesText returns the starts of calendarLength windows, from the window of now on, separated by
+// spaces. The text is empty if the limit follows no calendar.
 func (l Limit) EdgesText(now int64) string {
 	return strings.Trim(fmt.Sprint(l.edges(now, calendarLength)), "[]")
 }

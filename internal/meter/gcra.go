@@ -67,14 +67,8 @@ func (g *gcra) Take(now, k int64) Mark {
 	return Mark{g.tat, g.given}
 }
 
-// GiveBack moves tat back by k intervals. The permits of all later calls stay taken in full,
-// because these calls may have taken their permits just now.
-//
-// Proof: let o(j) be the time of take j plus the intervals of all permits that were taken from j
-// on. The guarantee holds if tat is no earlier than any o(j). For the call's own take and each take
-// before it, giving back makes o(j) k intervals earlier. So o(j) is no later than tat less k
-// intervals. For a take after the call, o(j) has only the intervals of other later calls. So o(j)
-// is no later than now plus all these intervals.
+// GiveBack moves tat back by up to k intervals. All permits of later calls stay taken, because
+// these calls may have taken them just now.
 func (g *gcra) GiveBack(now, k, _ int64, mark Mark) {
 	if g.tat == MaxTime || g.given < mark[1] {
 		return

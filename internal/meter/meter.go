@@ -1,6 +1,6 @@
-// Package meter counts permits, with one kind of meter for each kind of limit. A meter is plain
-// arithmetic on the time that its caller passes. The scripts in lua/limits/include do the same
-// arithmetic, and get the same numbers to the microsecond.
+// Package meter counts the permits of limits. A meter is plain arithmetic on the time that its
+// caller passes. The scripts in lua/limits/include do the same arithmetic, and get the same numbers
+// to the microsecond.
 //
 // Times are microseconds since 1970. Durations of type int64 are microseconds, too.
 package meter
@@ -37,8 +37,8 @@ type Limit struct {
 	Zone     string        // the time zone of a fixed window; empty means UTC
 	Since    int64         // time at which this definition came into force
 
-	// starts caches the starts of calendar windows around the last time that was looked up. Because
-	// look-ups change it, a Limit is not safe for concurrent use.
+	// starts caches the starts of calendar windows. windowStart changes it, so a Limit is not safe
+	// for concurrent use.
 	starts []int64
 }
 
@@ -139,7 +139,7 @@ func Read(l *Limit, state []any) Meter {
 		}
 	case *slidingWindow:
 		if len(words) >= 4 { // width, sum, the newest bucket, then the older buckets
-			m.bucketWidth = words[0]
+			m.storedWidth = words[0]
 			for i := 4; i+1 < len(words); i += 2 {
 				m.buckets = append(m.buckets, bucket{words[i], words[i+1]})
 			}
@@ -158,15 +158,14 @@ func Read(l *Limit, state []any) Meter {
 // steps back by less than Grace, the state is still there.
 const Grace = int64(time.Minute / time.Microsecond)
 
-// Memory is the time for which the last change of a key's rate is stored, and for which a call can
-// give permits back. After that time a call gives nothing back. If the rate had changed since the call,
-// the call could give back more than it took.
-const Memory = int64(time.Hour / time.Microsecond)
+// GiveBackTime is how long after a call its permits can be given back. For as long, the time of the
+// last change of a key's rate is stored: a call before this change gives nothing back.
+const GiveBackTime = int64(time.Hour / time.Microsecond)
 
 // Expired reports whether the caller can drop the meter: all its permits have been free for Grace,
 // and no call can give permits back any more.
 func Expired(m Meter, now int64) bool {
-	if g, ok := m.(*gcra); ok && g.given > 0 && g.used > now-Grace-Memory {
+	if g, ok := m.(*gcra); ok && g.given > 0 && g.used > now-Grace-GiveBackTime {
 		return false
 	}
 	return m.FullAt(now-Grace) <= now-Grace
@@ -183,8 +182,7 @@ type Gate struct {
 func (g *Gate) Closed(now int64) bool { return g.Paused || g.Blocked > now }
 
 // ReadyFrom returns the first time, not before from, at which k permits could be taken if the limit
-// were not paused. Free permits stay free until a call takes them. Only those of a fixed window do
-// not, because the window closes.
+// were not paused. A fixed window is asked again, because it can close after its permits are free.
 func (g *Gate) ReadyFrom(now, k, from int64) int64 {
 	from = max(from, g.Blocked)
 	at := g.ReadyAt(now, k)

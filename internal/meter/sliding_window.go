@@ -9,18 +9,17 @@ const bucketsPerPeriod = 60
 // slidingWindow is the meter of a sliding window in bounded memory. It divides time into buckets of
 // width microseconds, 60 in each period. A bucket counts in full until its last microsecond has
 // left the window. So the meter never lets more than n permits through, and a permit returns up to
-// one width late. The usual approximation, which weighs the count of the previous window with its
-// overlap, lets more than n through after a burst at the end of a window.
+// one width late.
 type slidingWindow struct {
 	n, period, width int64
 	buckets          []bucket // oldest first
-	bucketWidth      int64    // width of buckets; after Define it can differ from the field width
+	storedWidth      int64    // width of the buckets; Take converts them to the present width
 }
 
 // A bucket counts the permits taken in the width microseconds from index·width on.
 type bucket struct{ index, count int64 }
 
-// Define sets the limit. The next Take converts buckets of another width.
+// Define sets the limit, and keeps the buckets.
 func (s *slidingWindow) Define(l *Limit) {
 	s.n, s.period = int64(l.N), l.PeriodUS()
 	s.width = ceilDiv(s.period, bucketsPerPeriod)
@@ -33,8 +32,8 @@ func (s *slidingWindow) expiry(b bucket) int64 { return (b.index+1)*s.width - 1 
 // their permits. A bucket of another width becomes the bucket that holds its last microsecond.
 func (s *slidingWindow) counted(now int64) (buckets []bucket, sum int64) {
 	for _, b := range s.buckets {
-		if s.bucketWidth != s.width {
-			b.index = ((b.index+1)*s.bucketWidth - 1) / s.width
+		if s.storedWidth != s.width {
+			b.index = ((b.index+1)*s.storedWidth - 1) / s.width
 		}
 		if s.expiry(b) <= now {
 			continue
@@ -86,7 +85,7 @@ func (s *slidingWindow) Take(now, k int64) Mark {
 	} else {
 		buckets = append(buckets, bucket{index, k})
 	}
-	s.buckets, s.bucketWidth = buckets, s.width
+	s.buckets, s.storedWidth = buckets, s.width
 	return Mark{index}
 }
 
@@ -94,7 +93,7 @@ func (s *slidingWindow) Take(now, k int64) Mark {
 // the width GiveBack does nothing, because another bucket may count the permits.
 func (s *slidingWindow) GiveBack(_, k, _ int64, mark Mark) {
 	i := slices.IndexFunc(s.buckets, func(b bucket) bool { return b.index == mark[0] })
-	if i < 0 || s.bucketWidth != s.width {
+	if i < 0 || s.storedWidth != s.width {
 		return
 	}
 	if s.buckets[i].count -= k; s.buckets[i].count <= 0 {

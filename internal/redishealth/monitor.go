@@ -1,4 +1,4 @@
-// Package redishealth knows whether Redis can be used. All parts of a process that talk to a Redis
+// Package redishealth tracks whether Redis can be used. All parts of a process that talk to a Redis
 // report their calls to the Monitor of that Redis, and ask it for the state, so that logs, health
 // checks and metrics agree about an outage.
 package redishealth
@@ -17,8 +17,8 @@ import (
 // A Monitor logs the start and the end of each outage of one Redis. It observes the calls of the
 // process, so it needs no polls of its own. It is safe for concurrent use.
 //
-// A Redis that is full or read-only, or whose user lacks rights, still accepts some commands, and
-// so does a cluster with a node that is down. Such an outage ends when Check succeeds.
+// In some outages, Redis still accepts some commands: if it is full or read-only, if its user lacks
+// rights, or if a node of a cluster is down. Such an outage ends only when a check succeeds.
 type Monitor struct {
 	log      *slog.Logger
 	name     string
@@ -53,11 +53,10 @@ func New(log *slog.Logger, name string, rdb redis.UniversalClient, prefixes ...s
 // queues without shards, and one for each shard. Package scheduler sets MonitorsOf.
 var MonitorsOf func(server any) []*Monitor
 
-// Note records the result of a call that began at a time: its error, or nil after a success. Note
-// ignores calls that were ended by their own context, and calls that began before the last change
-// of state, because a call may hang until well after an outage. An error about a missing right says
-// little about the whole Redis. So does a success during an outage of only some commands or nodes.
-// After such a call Note runs check, at most once in checkInterval.
+// Note records the error of a call, or nil after a success. It ignores errors of calls whose
+// context has ended, and calls that began before the last change of the state. After an error about
+// a missing right, or a success while some commands or nodes fail, Note runs check instead, at most
+// once in checkInterval.
 func (m *Monitor) Note(ctx context.Context, began time.Time, err error) {
 	if err = Unavailable(err); err != nil && ctx.Err() != nil {
 		return
@@ -108,8 +107,8 @@ func (m *Monitor) state() (ended time.Time, err error) {
 	return m.ended, m.err
 }
 
-// Check returns an error if Redis cannot be used now. It takes one round trip for each prefix, in
-// a cluster two for each prefix, and more if it also tries the rights.
+// Check returns an error if Redis cannot be used now. It takes one or two round trips for each
+// prefix, and more if it also tries the rights.
 func (m *Monitor) Check(ctx context.Context) error {
 	_, before := m.state()
 	return m.check(ctx, ProblemOf(before) == NoRights)
@@ -157,11 +156,11 @@ func Unavailable(err error) error {
 	return err
 }
 
-// A Watch records the calls of one goroutine in a Monitor. It takes the end of each call as the
-// beginning of the next.
+// A Watch records the calls of one goroutine in a Monitor. It takes the end of a call as the
+// beginning of the next call.
 type Watch struct {
 	monitor *Monitor
-	before  time.Time
+	lastEnd time.Time // end of the last call
 }
 
 // Watch returns a Watch. It must be called before the goroutine's first call.
@@ -169,8 +168,8 @@ func (m *Monitor) Watch() Watch { return Watch{m, time.Now()} }
 
 // Note records the error of a call, or nil, and returns it.
 func (w *Watch) Note(ctx context.Context, err error) error {
-	w.monitor.Note(ctx, w.before, err)
-	w.before = time.Now()
+	w.monitor.Note(ctx, w.lastEnd, err)
+	w.lastEnd = time.Now()
 	return err
 }
 
@@ -187,8 +186,8 @@ type (
 	lateKey    struct{} // see MayBeLate
 )
 
-// MayBeLate returns a context for log lines that report a failed call, and may be written some time
-// after it. OutageFilter drops such lines during an outage, and for a second after it.
+// MayBeLate returns a context for log lines that may be written some time after the failed call.
+// OutageFilter drops such lines during an outage, and for a second after the outage.
 func MayBeLate(ctx context.Context) context.Context { return context.WithValue(ctx, lateKey{}, true) }
 
 // Handle implements slog.Handler. Each warning or error causes a check, because it may be logged

@@ -60,8 +60,8 @@ var problems = []struct {
 	{Evicts, "its maxmemory-policy deletes jobs and limits when its memory is full", ""},
 }
 
-// replies has the compiled patterns of problems, in their order.
-var replies = func() (all []*regexp.Regexp) {
+// replyPatterns has the compiled patterns of problems, in their order.
+var replyPatterns = func() (all []*regexp.Regexp) {
 	for _, p := range problems {
 		all = append(all, regexp.MustCompile(cmp.Or(p.pattern, `^$`)))
 	}
@@ -97,8 +97,9 @@ func (t Problem) IsTemporary() bool {
 	return t == None || t == Unreachable || t == Loading || t == ClusterDown || t == SlotMoves
 }
 
-// ProblemOf returns the Problem that the error of a Redis call shows. An error that is no reply of
-// Redis is Unreachable. None means no error, or a reply that shows none of the problems.
+// ProblemOf returns the Problem that the error of a Redis call shows. For an error that is no reply
+// of Redis, it returns Unreachable. For nil, and for a reply that shows no problem, it returns
+// None.
 func ProblemOf(err error) Problem {
 	if err == nil || errors.Is(err, redis.Nil) {
 		return None
@@ -112,7 +113,7 @@ func ProblemOf(err error) Problem {
 		return Unreachable
 	}
 	for i, p := range problems {
-		if replies[i].MatchString(reply.Error()) {
+		if replyPatterns[i].MatchString(reply.Error()) {
 			return p.Problem
 		}
 	}

@@ -14,9 +14,9 @@ import (
 // Callers is a pool of callers with unique names. It also converts times of Redis's clock to times
 // of this process's clock. It is safe for concurrent use.
 //
-// Each reply has the time at which Redis ran the script. The reply that came back fastest gives the
-// best estimate of the offset between the clocks. With this offset, Callers recognizes a reply that
-// arrived late, or that this process read late because it was stopped.
+// Each reply has the time at which Redis ran the script. The fastest reply gives the best estimate
+// of the offset between the clocks. With this offset, Callers computes the age of a reply that this
+// process read late.
 type Callers struct {
 	pool  sync.Pool // of *Caller
 	self  string    // unique among all processes
@@ -26,15 +26,15 @@ type Callers struct {
 	// current and previous are the largest offsets of the current and of the previous interval:
 	// lower bounds of how far Redis's clock is ahead of this process's, in microseconds.
 	current, previous int64
-	end               time.Time // of the current interval
+	intervalEnd       time.Time // end of the current interval
 }
 
 const (
-	// clockLife is the length of an interval. The best reply of an interval is used until the end
+	// intervalLength is the length of an interval. The best reply of an interval is used until the end
 	// of the next interval. Clocks drift apart by some milliseconds in that time.
-	clockLife = 30 * time.Second
-	// unknown is the offset of an interval without a reply.
-	unknown = math.MinInt64
+	intervalLength = 30 * time.Second
+	// unknownOffset is the offset of an interval without a reply.
+	unknownOffset = math.MinInt64
 )
 
 // A Caller sends one script at a time. For a minute, Redis stores the number of the caller's last
@@ -47,7 +47,7 @@ type Caller struct {
 
 // NewCallers returns an empty pool.
 func NewCallers() *Callers {
-	c := &Callers{self: uuid.NewString() + ":", current: unknown, previous: unknown}
+	c := &Callers{self: uuid.NewString() + ":", current: unknownOffset, previous: unknownOffset}
 	c.pool.New = func() any { return &Caller{Name: c.Unique()} }
 	return c
 }
@@ -68,25 +68,23 @@ func (c *Callers) Next() *Caller {
 func (c *Callers) Done(caller *Caller) { c.pool.Put(caller) }
 
 // When converts redisUS, Redis's time in the reply that has just been read, to this process's
-// clock. redisUS is in Unix microseconds, and sent is an argument of the script that got the reply.
-// The result is from the time of sending to now, and too late by at most the time that the fastest
-// of the recent replies took. If there is no earlier reply, the result is the time of sending. If
-// Redis's clock steps back, the result may be as early as that. If it steps forward, the result for
-// one late reply may be too late.
+// clock. redisUS is in Unix microseconds, and sent is an argument of the same script. The result is
+// between the time of sending and now. It is too late by at most the time that the fastest of the
+// recent replies took. If there is no recent reply, the result is the time of sending.
 func (c *Callers) When(redisUS int64, sent *Sent) time.Time {
 	received := time.Now()
 	us, maxAge := redisUS-received.UnixMicro(), Elapsed(sent.last, received)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if received.After(c.end) {
-		if c.previous = c.current; received.Sub(c.end) > clockLife {
-			c.previous = unknown
+	if received.After(c.intervalEnd) {
+		if c.previous = c.current; received.Sub(c.intervalEnd) > intervalLength {
+			c.previous = unknownOffset
 		}
-		c.current, c.end = unknown, received.Add(clockLife)
+		c.current, c.intervalEnd = unknownOffset, received.Add(intervalLength)
 	}
 	best := max(c.previous, c.current)
 	c.current = max(c.current, us)
-	if best == unknown {
+	if best == unknownOffset {
 		return received.Add(-maxAge)
 	}
 	return received.Add(-min(maxAge, max(0, time.Duration(best-us)*time.Microsecond)))

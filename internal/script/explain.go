@@ -63,15 +63,15 @@ func (e *explained) Unwrap() error { return e.error }
 
 // Patterns of error messages, in all versions of Redis and in miniredis.
 var (
-	inScript  = regexp.MustCompile(`(?: script: |call to f_)[0-9a-f]{40}|^ERR (?:Error|user_script|<string>)`)
-	ofLua     = regexp.MustCompile(`^ERR (?:Error|user_script|<string>)`)
-	atLine    = regexp.MustCompile(`(?:user_script|<string>|\s): ?(\d+)`)
-	noise     = regexp.MustCompile(`(?s)^(?:ERR )?(?:Error (?:running|compiling) script \([^)]*\): )?(?:@?(?:user_script|<string>)?: ?-?\d+: )*(?:ERR )?|,? script: [0-9a-f]{40}.*|\s*stack traceback:.*`)
-	replyCode = regexp.MustCompile(`^[A-Z]{4,} `) // such as "WRONGTYPE "
-	calls     = regexp.MustCompile(`\b(?:call|pcall)\(['"]([A-Za-z]+)['"]`)
-	noCommand = regexp.MustCompile(`(?:to run the '([^']+)' command|can't run this command)`)
-	noKey     = regexp.MustCompile(`access (?:one of the keys|at least one of the keys|the '(.*)' key)`)
-	noChannel = regexp.MustCompile(`(?:access one of the channels|access the '(.*)' channel|publish to the channel)`)
+	inScript       = regexp.MustCompile(`(?: script: |call to f_)[0-9a-f]{40}|^ERR (?:Error|user_script|<string>)`)
+	luaError       = regexp.MustCompile(`^ERR (?:Error|user_script|<string>)`)
+	atLine         = regexp.MustCompile(`(?:user_script|<string>|\s): ?(\d+)`)
+	noise          = regexp.MustCompile(`(?s)^(?:ERR )?(?:Error (?:running|compiling) script \([^)]*\): )?(?:@?(?:user_script|<string>)?: ?-?\d+: )*(?:ERR )?|,? script: [0-9a-f]{40}.*|\s*stack traceback:.*`)
+	replyCode      = regexp.MustCompile(`^[A-Z]{4,} `) // such as "WRONGTYPE "
+	redisCall      = regexp.MustCompile(`\b(?:call|pcall)\(['"]([A-Za-z]+)['"]`)
+	refusedCommand = regexp.MustCompile(`(?:to run the '([^']+)' command|can't run this command)`)
+	refusedKey     = regexp.MustCompile(`access (?:one of the keys|at least one of the keys|the '(.*)' key)`)
+	refusedChannel = regexp.MustCompile(`(?:access one of the channels|access the '(.*)' channel|publish to the channel)`)
 )
 
 // Explain returns the error of a command with a readable text. If the user lacks a permission, the
@@ -89,8 +89,8 @@ func Explain(err error, user string, cmd redis.Cmder) error {
 	return explain(err, user, script, fmt.Sprint(key))
 }
 
-// explain is Explain for a command with this first key. script is the script that the command runs.
-// If the command runs no script, script has an empty text.
+// explain is Explain for a command with the first key `key`. script is the script that the command
+// runs. Its text is empty if the command runs no script.
 func explain(err error, user string, script *Script, key string) error {
 	redisErr, isReply := errors.AsType[redis.Error](err)
 	if _, done := errors.AsType[*explained](err); !isReply || done || errors.Is(err, redis.Nil) || redis.HasErrorPrefix(err, "NOSCRIPT") {
@@ -115,7 +115,7 @@ func explain(err error, user string, script *Script, key string) error {
 	}
 	message := strings.TrimSuffix(noise.ReplaceAllString(text, ""), ".")
 	where := strings.TrimPrefix(within, " in ")
-	if ofLua.MatchString(text) && !replyCode.MatchString(message) { // an error of Lua: the script read malformed data
+	if luaError.MatchString(text) && !replyCode.MatchString(message) { // an error of Lua: the script read malformed data
 		message = "Redis holds corrupt data: " + message
 		if line > 0 {
 			where += ", line " + strconv.Itoa(line)
@@ -143,21 +143,21 @@ func isWrongType(err error) bool { return err != nil && strings.Contains(err.Err
 // command that a script may not run, missingRight finds the command in the given line of the
 // script. line is 0 if it is unknown.
 func missingRight(text, script string, line int, key string) (action, right string) {
-	if m := noKey.FindStringSubmatch(text); m != nil {
+	if m := refusedKey.FindStringSubmatch(text); m != nil {
 		key = cmp.Or(m[1], key)
 		return "use the key " + key, "the user needs ~" + pattern(key)
 	}
-	if m := noChannel.FindStringSubmatch(text); m != nil {
+	if m := refusedChannel.FindStringSubmatch(text); m != nil {
 		channel := cmp.Or(m[1], key)
 		return "use the channel " + channel, "the user needs &" + pattern(channel)
 	}
-	m := noCommand.FindStringSubmatch(text)
+	m := refusedCommand.FindStringSubmatch(text)
 	if m == nil {
 		return "", ""
 	}
 	command := m[1]
 	if lines := strings.Split(script, "\n"); command == "" && line > 0 && line <= len(lines) {
-		command = append(calls.FindStringSubmatch(lines[line-1]), "", "")[1]
+		command = append(redisCall.FindStringSubmatch(lines[line-1]), "", "")[1]
 	}
 	if command == "" {
 		return "run a command", `run "worker run --check" as this user to see the missing right`

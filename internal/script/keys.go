@@ -32,10 +32,9 @@ func Node(ctx context.Context, rdb redis.UniversalClient, prefix string) (redis.
 	return rdb, nil
 }
 
-// WholeSlot returns the keys that a script must declare so that a cluster runs it only on a node
-// that has all keys of the slot. While a slot moves, two nodes have parts of it, and a node checks
-// only whether it has the declared keys. So WholeSlot adds a key that never exists: if several keys
-// are declared and one is missing, Redis replies TRYAGAIN until the slot has moved.
+// WholeSlot adds a key that never exists to the declared keys of a script, if rdb is a cluster.
+// While a slot moves, two nodes have parts of it. A node that lacks one of several declared keys
+// replies TRYAGAIN, so the script runs only after the move.
 func WholeSlot(rdb redis.Scripter, keys []string) []string {
 	_, cluster := rdb.(*redis.ClusterClient)
 	tag, rest, tagged := strings.Cut(keys[0], "}")

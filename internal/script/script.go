@@ -31,11 +31,10 @@ func New(name string) *Script {
 
 // expand returns the text of a file in folder lua, with two kinds of lines replaced:
 //
-//   - "-- @include name" becomes the text of that include, unless this text is visible already. If
-//     the line is indented, the include is visible only within its block, and costs nothing in calls
-//     that skip the block.
-//   - "-- @inner" puts the rest of the file into a function of its own, which makes long scripts
-//     faster: Lua resolves locals of an outer function faster than many of the same function.
+//   - "-- @include name" becomes the text of that include, unless the include is visible already.
+//     If the line is indented, the include is visible only within the block of the line.
+//   - "-- @inner" puts the rest of the file into a function, because long scripts run faster if
+//     their first locals belong to an outer function.
 //
 // included has the names of the includes that are visible. expand adds to it.
 func expand(file string, included map[string]bool) string {

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// inputs is the number of inputs for a target. Most targets take half a second for them.
-const inputs = 10_000
+// mutations is the number of mutations for a target. Most targets take half a second for them.
+const mutations = 10_000
 
 // F is a fuzz target with seeds.
 type F struct {
@@ -19,7 +19,7 @@ type F struct {
 	seeds [][]any
 }
 
-// More adds mutations to the seeds of a target. A failing one is seed#123, for -run.
+// More adds mutations to the seeds of a target. A mutation has a name for -run, such as seed#123.
 func More(f *testing.F) *F { return &F{F: f} }
 
 // Add adds a seed.
@@ -28,20 +28,20 @@ func (f *F) Add(args ...any) {
 	f.F.Add(args...)
 }
 
-// Fuzz is testing.F's. With -fuzz it adds nothing.
+// Fuzz is [testing.F.Fuzz]. It adds the mutations, except with -fuzz.
 func (f *F) Fuzz(target any) {
 	f.Helper()
 	if fuzzed := flag.Lookup("test.fuzz"); fuzzed == nil || fuzzed.Value.String() == "" {
 		r := rand.New(rand.NewPCG(1, uint64(len(f.seeds))))
-		for range inputs {
-			f.F.Add(f.mutated(r)...)
+		for range mutations {
+			f.F.Add(f.mutatedSeed(r)...)
 		}
 	}
 	f.F.Fuzz(target)
 }
 
-// mutated returns a changed seed.
-func (f *F) mutated(r *rand.Rand) []any {
+// mutatedSeed returns a changed copy of a seed.
+func (f *F) mutatedSeed(r *rand.Rand) []any {
 	args := slices.Clone(f.seeds[r.IntN(len(f.seeds))])
 	for range 1 + r.IntN(4) {
 		i := r.IntN(len(args))

@@ -24,7 +24,7 @@ var Threes = []throttle.Limit{
 	{Name: "running", Kind: throttle.Concurrency, Capacity: 3},
 }
 
-// Any draws a limit of a kind.
+// Any draws a random valid limit of a kind.
 func Any(t *rapid.T, name string, kind throttle.Kind) throttle.Limit {
 	l := throttle.Limit{Name: name, Kind: kind}
 	if kind == throttle.Concurrency {

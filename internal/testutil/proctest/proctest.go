@@ -35,7 +35,7 @@ func (l *Log) String() string {
 	return l.text.String()
 }
 
-// address finds where a server listens. Prometheus logs port 0 first.
+// address finds where a server listens. It skips port 0, which Prometheus logs first.
 var address = regexp.MustCompile(`(https?://|address="?)(127\.0\.0\.1:[1-9]\d*)`)
 
 // URL waits until the log has an address of this machine.
@@ -55,7 +55,7 @@ func (l *Log) URL(t *testing.T) (url string) {
 	return url
 }
 
-// Until waits for a condition.
+// Until is [Wait], and ends the test if ok stays false.
 func Until(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	if !Wait(ok) {
@@ -63,7 +63,7 @@ func Until(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// Wait repeats ok until it is true, for at least two minutes, because a busy machine is slow.
+// Wait repeats ok until ok returns true. It returns false after two minutes.
 func Wait(ok func() bool) bool {
 	pause := time.NewTicker(50 * time.Millisecond)
 	defer pause.Stop()
@@ -76,7 +76,7 @@ func Wait(ok func() bool) bool {
 	return false
 }
 
-// Start runs f until the test ends. The test fails if f does, and prints f's log.
+// Start runs f until the test ends. If f returns an error, the test fails and prints the log.
 func Start(t *testing.T, log *Log, f func(ctx context.Context) error) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -90,7 +90,7 @@ func Start(t *testing.T, log *Log, f func(ctx context.Context) error) {
 	})
 }
 
-// Process runs a program until the test ends. The test fails if the program does.
+// Process runs a program until the test ends. The test fails if the program fails.
 func Process(t *testing.T, env []string, program string, args ...string) *Log {
 	t.Helper()
 	log := new(Log)

@@ -7,7 +7,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Hook is called for each command of a client that is not in a pipeline. It calls next to send it.
+// A Hook is called for each command outside of a pipeline. It calls next to send the command.
 type Hook func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error
 
 // DialHook implements redis.Hook.
@@ -26,8 +26,8 @@ func (h Hook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 // LostReplies loses replies of scripts, so that the client repeats them. Its Around is a [Hook].
 type LostReplies struct {
 	Next  bool   // lose the next reply
-	Did   bool   // the last one was lost
-	Later func() // if not nil, called before the repeat
+	Did   bool   // a reply was lost
+	Later func() // called between the loss and the repeat, if not nil
 }
 
 // Around sends a command, twice if its reply is to be lost.

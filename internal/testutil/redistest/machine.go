@@ -16,16 +16,15 @@ import (
 	"github.com/yuin/gopher-lua/parse"
 )
 
-// machine runs the scripts of a miniredis in one Lua state. miniredis makes a new state for each run,
-// which costs a third of the time of tests with a virtual clock. It runs each script only the first
-// time.
+// machine runs the scripts of a miniredis in one Lua state. miniredis itself makes a new state for
+// each run, which is slow. Only the first run of each script is miniredis's own.
 type machine struct {
 	redis *miniredis.Miniredis
 	state *lua.LState
 	known sync.Map // SHA1 → *lua.FunctionProto
 
 	peer   *server.Peer // sends the commands of scripts
-	answer bytes.Buffer // to the last command
+	answer bytes.Buffer // the answer to the last command
 	reader *bufio.Reader
 }
 
@@ -73,12 +72,12 @@ var inScript = sync.OnceValue(func() (mark any) {
 	return mark
 })
 
-// InScript reports whether a hook of [Before] sees a command of a script. Then miniredis is locked, so
-// the hook must not wait.
+// InScript reports whether a hook of [Before] sees a command of a script. While a script runs,
+// miniredis is locked, so the hook must not wait.
 func InScript(c *server.Peer) bool { return c.Ctx == inScript() }
 
-// Before calls hook before each command. The hook reports whether it has answered the command. It may
-// be nil.
+// Before calls hook before each command. The hook reports whether it has answered the command. The
+// hook may be nil.
 func Before(m *miniredis.Miniredis, hook server.Hook) {
 	own := newMachine(m).hook
 	m.Server().SetPreHook(func(c *server.Peer, cmd string, args ...string) bool {
@@ -140,7 +139,8 @@ func (x *machine) run(c *server.Peer, script *lua.FunctionProto, keys string, ar
 	reply(c, x.state.Get(1))
 }
 
-// command runs a command of a script. An error ends the script, or is what a pcall returns.
+// command runs a command of a script. A pcall returns the error of a command. Without pcall an
+// error ends the script.
 func (x *machine) command(l *lua.LState, pcall bool) int {
 	args := make([]string, l.GetTop())
 	for i := range args {
@@ -173,8 +173,8 @@ func value(l *lua.LState, answer any) lua.LValue {
 		return table(l, "ok", string(v))
 	case []any:
 		t := l.CreateTable(len(v), 0)
-		for _, each := range v {
-			t.Append(value(l, each))
+		for _, item := range v {
+			t.Append(value(l, item))
 		}
 		return t
 	}

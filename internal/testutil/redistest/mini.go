@@ -61,8 +61,8 @@ func Both(t *testing.T, f func(t *testing.T, rdb redis.UniversalClient)) {
 // lock, and a goroutine that waits for a lock stops the bubble's clock: a client that sleeps before
 // it reads would sleep for ever.
 type readAhead struct {
-	net.Conn // from which the client reads
-	server   net.Conn
+	net.Conn          // the client reads from it
+	server   net.Conn // the client writes to it
 }
 
 func newReadAhead(server net.Conn) net.Conn {

@@ -28,7 +28,7 @@ type Server struct {
 	under        []string // a program with arguments that runs redis-server
 	tls          *tls.Config
 	certificates Certificates
-	user         string // of Client; its password is the same
+	user         string // name and password of Client's user; empty for Redis's default user
 
 	process *exec.Cmd
 	exited  chan struct{} // closed once process has ended
@@ -48,7 +48,7 @@ func StartUnder(program []string, args ...string) (*Server, error) {
 	return s, s.start()
 }
 
-// start starts the server. A program that is no test may take the port first, so it tries a few.
+// start starts the server. It tries several ports, because another program may take a port first.
 func (s *Server) start() (err error) {
 	for range 5 {
 		if err = s.reservePort(); err == nil {
@@ -234,7 +234,7 @@ func (s *Server) waitForInfo(check func(info string) error, sections ...string) 
 			return fmt.Errorf("%w: %s", errExited, log[max(0, len(log)-500):])
 		default:
 		}
-		// go-redis would dial for half a second, and log it.
+		// go-redis would dial for half a second, and log each failure.
 		conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", s.Addr())
 		if err != nil {
 			return err
@@ -248,8 +248,7 @@ func (s *Server) waitForInfo(check func(info string) error, sections ...string) 
 	})
 }
 
-// follow waits until the server is a replica that has all writes of its master so far. For up to a
-// second after the first copy, a master sends no writes.
+// follow waits until the server is a replica that has all writes of its master so far.
 func (s *Server) follow(master *Server) error {
 	rdb := master.Client()
 	defer rdb.Close()

@@ -17,8 +17,8 @@ import (
 	"time"
 )
 
-// Certificates are PEM files: the certificates of a server at 127.0.0.1 and localhost and of a
-// client of it with their keys, and both as authorities.
+// Certificates are the names of PEM files: certificate and key of a server on this machine, and of
+// a client. CA holds both certificates, as authorities.
 type Certificates struct{ CA, Cert, Key, ClientCert, ClientKey string }
 
 // WriteCertificates creates certificates in a folder.

@@ -14,11 +14,11 @@ type Users map[string]string
 
 var userLine = regexp.MustCompile(`(?m)^user (\S+) (?:on >(\S+)|off)(?: .*)?$`)
 
-// admin is the user of [Server.Client] on such a server, and its password.
+// admin is the user of [Server.Client] after [RunWithUsers], and its password.
 const admin = "redistest"
 
-// RunWithUsers is [Run] with the users in the aclfile lines of a document, for a scope.
-// [Server.Client] signs in as one more user, who may do everything.
+// RunWithUsers is [Run] with the users in the aclfile lines of a document. It replaces {default} by
+// the scope. [Server.Client] signs in as one more user, who may do everything.
 func RunWithUsers(t TB, document, scope string, args ...string) (*Server, Users) {
 	t.Helper()
 	text, err := os.ReadFile(document)

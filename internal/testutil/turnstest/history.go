@@ -24,8 +24,8 @@ type Lane struct {
 	Turns int
 	// Worst is the longest wait between two turns, WorstAt the time of its end.
 	Worst, WorstAt int64
-	since          int64
-	waits, excused bool
+	since          int64 // start of the present wait
+	waits, excused bool  // whether a job waits; whether the wait is excused
 }
 
 type event struct {
@@ -56,17 +56,17 @@ func (h *History) Lane(name string) *Lane {
 	return l
 }
 
-// Waits records the first job of a lane.
+// Waits records that a lane has got its first job, and begins a wait.
 func (h *History) Waits(at int64, lane string) {
 	l := h.Lane(lane)
 	l.since, l.waits = at, true
 	h.Note(at, lane, "gets its first job")
 }
 
-// Turn records a turn of a lane's job, and whether another job waits.
+// Turn records a turn of a lane's job. The parameter more says whether another job waits.
 func (h *History) Turn(at int64, lane, job string, more bool) {
 	l := h.Lane(lane)
-	wait := l.end(at)
+	wait := l.endWait(at)
 	l.Turns++
 	l.since, l.waits = at, more
 	if h.Verbose {
@@ -74,25 +74,25 @@ func (h *History) Turn(at int64, lane, job string, more bool) {
 	}
 }
 
-// Excuse stops or starts to count a lane's wait, as when its queue or its limit is paused.
+// Excuse ends a lane's wait, for example because its queue is paused, or begins it again.
 func (h *History) Excuse(at int64, lane string, excused bool) {
 	l := h.Lane(lane)
 	if l.excused == excused {
 		return
 	}
-	l.end(at)
+	l.endWait(at)
 	l.since, l.excused = at, excused
 	h.Note(at, lane, "%s", map[bool]string{true: "cannot be granted, which is excused", false: "can be granted again"}[excused])
 }
 
-// End ends all waits.
+// End ends all waits at the end of the simulation.
 func (h *History) End(at int64) {
 	for _, l := range h.lanes {
-		l.end(at)
+		l.endWait(at)
 	}
 }
 
-func (l *Lane) end(at int64) int64 {
+func (l *Lane) endWait(at int64) int64 {
 	if !l.waits || l.excused {
 		return 0
 	}
@@ -117,15 +117,16 @@ func (h *History) NoteOf(at int64, lane, job, format string, args ...any) {
 	}
 	e := event{at, lane, []string{job}, fmt.Sprintf(format, args...)}
 	if last := len(h.events) - 1; last >= 0 {
-		if o := &h.events[last]; o.at == at && o.lane == lane && o.text == e.text && o.jobs != nil {
-			o.jobs = append(o.jobs, job)
+		if previous := &h.events[last]; previous.at == at && previous.lane == lane && previous.text == e.text && previous.jobs != nil {
+			previous.jobs = append(previous.jobs, job)
 			return
 		}
 	}
 	h.events = append(h.events, e)
 }
 
-// Story returns the events of some lanes, or of all, in a time, as text; at most the last lines.
+// Story returns the last events of the given lanes between two times, one on each line. No lanes
+// means all lanes.
 func (h *History) Story(from, to int64, lines int, lanes ...string) string {
 	var story []string
 	for _, e := range h.events {

@@ -1,8 +1,8 @@
 -- Records an ended attempt of a job in the field `attempts` of the job's hash. headgate adds this
--- field to asynq's hash. It holds the last attempts, one on each line.
+-- field to asynq's hash. The field holds the last attempts, one on each line.
 -- KEYS[1] asynq:{queue}:t:{id}, the job's hash
 -- ARGV[1] the attempt as one line of text
--- ARGV[2] most attempts to keep
+-- ARGV[2] largest number of attempts to keep
 -- Returns 1 if the attempt is recorded, now or by an earlier call; 0 if the job does not exist
 local hash = KEYS[1]
 local attempt, max_attempts = ARGV[1], tonumber(ARGV[2])

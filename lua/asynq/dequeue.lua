@@ -1,7 +1,6 @@
--- Takes up to n jobs from the head of a queue, as asynq's dequeue script does. asynq's script
--- deletes the field pending_since. This script keeps the field: while a job is active, it holds the
--- name of the dequeue that took the job. If a job's Unique lock was extended while the job waited,
--- the lock gets its earlier remaining time again.
+-- Takes up to n jobs from the head of a queue, as asynq's dequeue script does. While a job is
+-- active, the field pending_since of its hash holds the name of the job's dequeue. If a job's
+-- Unique lock was extended while the job waited, the lock gets its earlier remaining time again.
 -- Safe to repeat: a repeat of the same call returns the jobs that it took before.
 -- KEYS[1] asynq:{queue}:pending
 -- KEYS[2] asynq:{queue}:paused
@@ -15,11 +14,10 @@
 -- ARGV[4] name of this dequeue: a time in nanoseconds; only repeats of the call have the same name
 -- ARGV[5] attempt: 1 when the call is sent for the first time, more in a repeat
 -- ARGV[6] 1 if a marker was consumed for this call; another marker is then set if jobs are left
--- ARGV[7] rest: during a rest, a queue gives only jobs at its head that have the field `denied`.
---   0 takes any job, even during a rest. A positive number starts a rest of as many milliseconds
---   and takes any job; if a rest is running already, only jobs with the field are taken. -1 always
---   takes only jobs with the field. Servers with a large backlog use rests: together they take new
---   jobs once in each rest, so that Redis has time for other commands
+-- ARGV[7] rest: 0 takes any jobs. -1 takes only those jobs at the head of the queue that have the
+--   field `denied`. A positive number takes any jobs, and starts a rest of as many milliseconds;
+--   while an earlier rest lasts, it takes only jobs with the field. Servers with a large backlog
+--   use rests, so that Redis has time for other commands
 -- Returns three values for each job, in the order in which the jobs run: its ID, its message, and 1
 --   if its hash has the field `denied`, else ''. Returns nil if no job was taken
 -- @include restore_unique

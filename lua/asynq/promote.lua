@@ -35,7 +35,7 @@ local function move(id, score)
 end
 
 -- Removes the jobs of earlier promotions from the head of the pending list, and returns them. At
--- most 64 are removed: with more, the workers cannot keep up, and exact order costs too much.
+-- most 64 are removed, because more would take too long.
 local function pop_promoted()
   local promoted = {}
   while #promoted < 64 do

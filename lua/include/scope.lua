@@ -1,7 +1,7 @@
 -- Defines the names of the scope's keys, and the time. All keys of a scope have the same hash tag,
 -- so they are in one slot. now_us is the time of Redis's clock at the start of the call, in Unix
 -- microseconds.
-local P = KEYS[1]
+local scope_prefix = KEYS[1]
 local call = redis.call
 local floor, ceil = math.floor, math.ceil
 local time = call('TIME')
@@ -21,7 +21,7 @@ local GRACE_MS = 60000
 
 -- A caller can give permits back for this time after they were taken. The upstream's feedback about
 -- a limit's key is kept for the same time.
-local MEMORY_US = 3600000000
+local GIVE_BACK_US = 3600000000
 
 -- Formats an integer. tostring writes only 14 digits, and '%.0f' takes five times as long as '%d'.
 -- '%d' fails for a large number on a 32-bit Redis, so a large number is formatted in two parts.
@@ -31,9 +31,9 @@ local function int(x)
   return string.format('%d%09d', (x - low) / 1000000000, low)
 end
 
--- Returns the name of a key: hg('limit', name) is hg:{scope}:limit:<name>. docs/design.md lists
--- what each key holds.
+-- Returns the name of a key in Redis: hg('limit', name) is hg:{scope}:limit:<name>, and hg('jobs')
+-- is hg:{scope}:jobs. docs/design.md lists what each key holds.
 local function hg(name, of)
-  if of then return P .. name .. ':' .. of end
-  return P .. name
+  if of then return scope_prefix .. name .. ':' .. of end
+  return scope_prefix .. name
 end

@@ -63,9 +63,9 @@ local replies, seen = {}, {} -- seen: names of the jobs that have a reply
 local cache_lines, must_cache = { call_number }, false
 local read_singly = false -- true after a job needed its lane: grants are then read job by job
 
--- Reports whether a job's record is not of the wait of this call. In a repeat, the cache names the
--- wait that the first attempt began. If the job is new in asynq, its record belongs to an earlier
--- job of the same name, which was deleted while it waited.
+-- Reports whether a job's record belongs to another wait than that of this call. In a repeat, the
+-- cache names the wait that the first attempt began. If the job is new in asynq, its record belongs
+-- to an earlier job of the same name, which was deleted while it waited.
 local function is_other_wait(job, record)
   if job.cached_wait then return not is_same_wait(record, job.cached_wait) end
   return record and job.queued_at_us < 0
@@ -128,7 +128,7 @@ local function finish()
   return replies
 end
 
--- Most calls end here, so Redis need not create the functions below for them.
+-- Most calls end here, and do not create the functions below.
 if process_jobs(try_at_once) then return finish() end
 
 write_redeemed()

@@ -25,7 +25,7 @@ local holder = call('GET', hg('leader'))
 if holder and holder ~= process then
   local left_ms = call('PTTL', hg('leader'))
   if left_ms >= 0 then return { 0, left_ms * 1000, holder } end
-  holder = nil -- a lease without an end is none of ours
+  holder = nil -- headgate writes no lease without an end
 end
 
 -- Parses a counter. Returns 0 if the counter is missing, and nil or false if it is malformed.
@@ -53,7 +53,7 @@ end
 call('SET', hg('leader'), process, 'PX', lease_ms)
 if call('EXISTS', hg('lanes')) == 1 then
   call('PEXPIRE', hg('contended'), MARKS_MS)
-else -- there are no lanes: delete what is left of earlier ones
+else -- there are no lanes: delete the data of earlier lanes
   call('DEL', hg('contended'), hg('tickets'), hg('full'), hg('meters'), hg('demand'))
 end
 local deadline_us = next_deadline()

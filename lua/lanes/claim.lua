@@ -14,7 +14,7 @@
 -- @include summary
 local data, before, life_ms, version = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
 
--- Without an end, neither a binding nor a lease is one of ours.
+-- headgate writes no binding and no lease without an end.
 local owner = call('PTTL', hg('asynq')) >= 0 and call('GET', hg('asynq'))
 if owner and owner ~= data and owner ~= before then return { owner, 0 } end
 

@@ -1,8 +1,7 @@
 -- Lists the granted jobs of lanes, and releases reserved permits that a job did not take in time.
 -- The job of a released reservation stays granted, and takes free permits when it arrives. A
 -- granted job is removed if its record is missing or names another lane. If the reservation of such
--- a job expires, its cost is unknown. The reserved permits of the lane's meters are then reset to
--- 0. At worst, other granted jobs are denied once more.
+-- a job expires, its cost is unknown, so the reserved permits of the lane's meters are reset to 0.
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1…] lanes
 -- Returns for each lane a list of

@@ -5,7 +5,7 @@
 -- Safe to repeat: a repeat of the same call gives no turns.
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] process that calls as the leader
--- ARGV[2] most microseconds between a grant and the time from which its permits exist, for any job
+-- ARGV[2] longest time from a grant until its permits exist, for any job, microseconds
 -- ARGV[3] caller: ID of a caller that makes one call at a time
 -- ARGV[4] call_number: number of the call; only repeats of the call have the same number
 -- ARGV[5] attempt: 1 when the call is sent for the first time, a higher number in a repeat

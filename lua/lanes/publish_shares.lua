@@ -5,8 +5,8 @@
 -- ARGV[1] process that calls as the leader
 -- ARGV[2] number of the last lane that the process knows
 -- ARGV[3…] each meter, and the number of lanes that wait at the meter
--- Returns the meters that this call has marked. Permits of them that became free before the mark
---   may not have been published, so the caller must look at these meters
+-- Returns the meters that this call has marked. The caller must look at these meters, because
+--   permits that became free before the mark may not have been published
 -- @include mark
 local process, seen = ARGV[1], tonumber(ARGV[2])
 

@@ -1,5 +1,5 @@
 -- Does what redis-cell's CL.THROTTLE does: decides a call for a funnel whose rate and capacity are
--- arguments. A state that a call with another rate stored is converted to the new rate.
+-- arguments. If an earlier call had another rate, the stored state is converted to the new rate.
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] key
 -- ARGV[2] capacity, max_burst + 1

@@ -45,7 +45,7 @@ if call('SET', hg('admitted', caller), call_number, 'PX', int(GRACE_MS), 'GET') 
 
 local function give_back(k)
   local since_us = math.max(tonumber(call('HGET', hg('limit', name), 'since_us') or nil) or now_us, m.since_us or 0)
-  if mark == 0 or since_us > at_us or at_us > now_us or now_us - at_us >= MEMORY_US or call('EXISTS', m.state) == 0 then return end
+  if mark == 0 or since_us > at_us or at_us > now_us or now_us - at_us >= GIVE_BACK_US or call('EXISTS', m.state) == 0 then return end
   if kind == 'sliding_log' then -- the log has stored at most n of the call's permits
     if taken > m.n then k = m.n - cost end
     if k > 0 then call('LREM', m.state, int(-k), int(mark)) end

@@ -1,6 +1,6 @@
 -- Deletes a limit, and records that someone deleted it on purpose. A job that waits for the limit
--- is archived when the job asks for permits again.
--- A repeat of the same call changes nothing, and returns what the first call returned.
+-- is archived when it next asks for permits. A repeat of the same call changes nothing, and returns
+-- what the first call returned.
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] limit
 -- ARGV[2] actor

@@ -4,9 +4,9 @@
 -- ARGV[2…] limit, key of each meter
 -- Returns the names of limits whose calendars Go must extend, separated by spaces; now_us; and for
 --   each meter {} if its limit does not exist or its data is malformed, else a list of
---   kind, n            of the limit
---   period_us          period; of a concurrency limit the duration of a lease
---   capacity, left     number of permits at most, and number of free permits
+--   kind, n            kind of the limit, and its permits per period
+--   period_us          period; for a concurrency limit the duration of a lease
+--   capacity, left     most permits that can be taken at once, and number of free permits
 --   ready_at_us        first time at which a call can take a permit, Unix microseconds
 --   reserved, demand   permits reserved for granted jobs, and permits that waiting jobs need
 --   lanes              number of lanes whose jobs need the meter

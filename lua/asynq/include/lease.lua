@@ -1,9 +1,8 @@
 -- Reports whether a job has the expected lease. This is the lease of the dequeue `name`, or a lease
 -- that ended at or before the Unix second `ended`. If `name` is '' and `ended` is '0', any lease
--- matches. If the job's hash is missing or of a wrong type, any name matches.
--- The second result reports whether the job's hash shows that the job is active and was taken by
--- the dequeue `name`. The hash shows that even if Redis has lost the job's entry in the active list
--- or in the leases: the field `pending_since` of an active job holds the name of its dequeue.
+-- matches. If the job's hash is missing or of a wrong type, any name matches. The second result
+-- reports whether the job's hash says that the job is active and was taken by the dequeue `name`,
+-- even if the job is missing in the active list or the leases.
 local function is_lease(hash, lease, id, name, ended)
   if name == '' and ended == '0' then return true, false end
   if name ~= '' then

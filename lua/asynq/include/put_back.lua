@@ -1,8 +1,8 @@
 -- @include extend_unique
 -- @include lease
 
--- Removes a job with the expected lease from the active list. Reports whether the job was active
--- under this lease. See lease.lua for `name` and `ended`.
+-- Removes a job from the active list if it has the expected lease: see lease.lua. Reports whether
+-- the job was active and had this lease.
 local function remove_active(active, lease, hash, id, name, ended)
   local matches, is_active = is_lease(hash, lease, id, name, ended)
   return matches and redis.call('LREM', active, 0, id) > 0 or is_active
@@ -15,10 +15,10 @@ local function move_to_retry(lease, retry, ids, due)
   redis.call('ZADD', retry, unpack(due))
 end
 
--- Writes a job's hash as asynq's script Retry does, but counts no failure. Extends the job's Unique
--- lock to `seconds` if these are positive. headgate adds two fields: `scope` is the scope in which
--- the job was denied, and `denied` is the retry time of the denied job. Both are '' if the job was
--- not denied.
+-- Writes a job's hash as asynq's script Retry does, but counts no failure. If `seconds` is
+-- positive, extends the job's Unique lock to as many seconds. headgate adds two fields: `scope` is
+-- the scope in which the job was denied, and `denied` is the retry time of the denied job. Both are
+-- '' if the job was not denied.
 local function write_retry(hash, id, msg, at, seconds, scope)
   redis.call('HSET', hash, 'msg', msg, 'state', 'retry', 'denied', scope ~= '' and at or '', 'scope', scope)
   if seconds > 0 then extend_unique(hash, id, seconds) end

@@ -3,7 +3,7 @@
 
 -- Takes a job's permits, and returns the reply. The permits exist from `at` on, or from now if `at`
 -- is nil or past. If the first attempt of the call took the permits, a repeat takes none and
--- replies with the cached time. The other arguments describe the job's wait; nil without a wait.
+-- replies with the cached time. If the job did not wait, the other arguments are nil.
 local function admit(job, since_us, denials, reserved_at_us, at)
   local ready_at_us = job.cached_at_us or math.max(at or 0, now_us)
   job.cache_line = ADMITTED .. int(ready_at_us)

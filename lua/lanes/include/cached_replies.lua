@@ -1,11 +1,11 @@
 -- @include scope
 
 -- The replies of a caller's last call are cached for a minute. If a reply is lost, go-redis sends
--- the call again, and the repeat must return the same. The cache holds the number of the call, and
--- a line for each job. The line of an allowed job is '+' and the time from which its permits
--- are available.
--- The line of a waiting job is its wait ID, which begins with '-'. The line of a job that left its
--- lane without permits is the complete reply. The line of any other job is empty.
+-- the call again, and the repeat must return the same replies. The cache holds the number of the
+-- call, and a line for each job. The line of an allowed job is '+' and the time from which its
+-- permits are available. The line of a waiting job is its wait ID, which begins with '-'. The line
+-- of a job that left its lane without permits is the complete reply. The line of any other job is
+-- empty.
 local ADMITTED, WAITS = '+', '-'
 
 -- Returns the ID of a wait. No two waits of a job have the same ticket and the same start.

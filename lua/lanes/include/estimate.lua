@@ -15,9 +15,9 @@ local function is_alone(m) return (m.lanes or 1) == 1 end
 -- Estimates the start of a job that has `ahead` jobs of its lane ahead of it. Lanes take turns, so
 -- as many jobs of each other lane go first. Their permits are at most m.before: see load_before. If
 -- the job joins a lane now (is_new), each lane at the meter contended_id has one more turn before
--- it. `average` lists for each meter the average cost of the jobs ahead. If it is false, these jobs
--- cost as much as the job. Returns the deciding meter, the time in Unix microseconds, and whether
--- the time is known. Meter and time are nil if there are no meters.
+-- it. `average` lists for each meter the average cost of the jobs ahead. If `average` is false,
+-- each of these jobs costs as much as the given job. Returns the deciding meter, the time in Unix
+-- microseconds, and whether the time is known. Meter and time are nil if there are no meters.
 local function estimate_start(meters, ahead, average, is_new, contended_id)
   local deciding, expected, known, closes
   for i = 1, #meters do

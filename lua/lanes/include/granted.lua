@@ -30,11 +30,10 @@ local function take_reservation(job, r, reserved_until_us)
   return RESERVED, late, reserved_at_us
 end
 
--- Decides whether a job with a record takes its permits now. A job that does leaves its lane, and
--- the result is the time from which its permits exist: now or slightly later. For other jobs, the
--- results are the time from which the permits exist, and the reply of wait_in_lane. An overdue job
--- takes its permits only if they are free now. While there is no leader, the first waiting job of a
--- lane does the same.
+-- Decides whether a job with a record takes its permits now, and returns the time from which they
+-- exist. If the job takes them, it leaves its lane. Else it waits, and the second result is the
+-- reply of wait_in_lane. An overdue job takes its permits only if they are free now. While there is
+-- no leader, this is also so for the first waiting job of a lane.
 local function take_or_wait(job, r, granted, late)
   if granted ~= RESERVED then load_reserved(job.meters) end
   local bottleneck, at = find_bottleneck(job.meters)

@@ -1,8 +1,7 @@
 -- @include scope
 
--- Returns the earliest wait deadline, Unix microseconds, or nil if there is none. Only corrupt data
--- have negative or infinite scores. A negative score counts as a deadline that has passed, and an
--- infinite score as the latest possible time.
+-- Returns the earliest wait deadline, Unix microseconds, or nil if there is none. A corrupt score,
+-- negative or infinite, is brought into the range from 1 to MAX_INT.
 local function next_deadline()
   local ends = call('ZRANGE', hg('deadlines'), 0, 0, 'WITHSCORES')[2]
   if not ends then return nil end

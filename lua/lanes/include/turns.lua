@@ -32,13 +32,13 @@ local function max_grants(meters)
   return max_granted
 end
 
--- Returns the latest time from which a job's permits may exist so that the job is granted now.
--- Usually this time is advance_us from now. It is now_us if
+-- Returns a time: the job is granted now only if its permits exist from this time on or earlier.
+-- Usually this is advance_us from now. It is now_us if
 -- - the job has several meters, because one meter's permits would be reserved while others refill;
 -- - it is unknown when the meter's permits become free; or
 -- - the job needs permits of the next window, because late jobs of this window take some of them.
--- If the meter gives only few permits at once, the time is nearer to now: a late job would
--- otherwise delay the job after it, or start too shortly before that job.
+-- If the meter gives only few permits at once, the time is nearer to now: a late job would delay
+-- the job after it, or start too shortly before that job.
 local function latest_ready_at(meters, ready, advance_us, max_advance_us)
   local m = meters[1]
   local in_next_window = m.windowed and ready <= now_us + advance_us and m.reserved + m.cost > m.n

@@ -9,12 +9,12 @@
 -- fast. While the upstream accepts calls, the key gains a thousandth of the full rate each second.
 --
 -- Latency: the rule of Scrapy's AutoThrottle. The key's share of the full rate is the wanted
--- latency divided by the measured latency. A higher latency counts at once, a
--- lower latency by half.
+-- latency divided by the measured latency. A higher latency counts in full, a lower latency by
+-- half.
 local GAIN_US = 1000 -- microseconds in which the share grows by a millionth
 local LONGEST_GAP_US = 10000000 -- the longest time between two calls that raises the share
--- A new share must differ from the key's share by this part to change the key's rate, because each
--- change of a rate rounds the permits in use up to whole ones.
+-- A key's share changes only by at least this part of the share, because each change of a rate
+-- rounds the permits in use up to whole ones.
 local MIN_CHANGE = 0.02
 
 -- Returns the smallest share of the rate in millionths, and the wanted latency in microseconds or 0

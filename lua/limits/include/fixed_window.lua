@@ -3,7 +3,7 @@
 -- Returns the margin, and a function starts(at, i), which returns the start of the i-th window
 -- after the window that contains `at`. Windows start at offset_us plus multiples of the period.
 -- Windows of a calendar start at the times in `edges`, which Go computes. If `at` is outside of
--- these times, starts sets m.stale, and windows last a period.
+-- these times, starts sets m.stale, and assumes that each window lasts a period.
 local function window_starts(m)
   local limit = limits[m.name] or {}
   limit.windows = limit.windows or call('HMGET', hg('limit', m.name), 'margin_us', 'offset_us', 'edges')

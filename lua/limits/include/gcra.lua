@@ -90,7 +90,7 @@ local function gcra(m, now_us)
     end
     local lasts_us = tat - now_us
     local text = int(tat) .. ' ' .. int(fraction) .. ' ' .. m.rate
-    if given > 0 then text, lasts_us = text .. ' ' .. int(given), math.max(lasts_us, MEMORY_US) end
+    if given > 0 then text, lasts_us = text .. ' ' .. int(given), math.max(lasts_us, GIVE_BACK_US) end
     if begins_us > now_us then text = text .. (given > 0 and ' ' or ' 0 ') .. int(begins_us) end
     local ttl_ms = ceil(lasts_us / 1000) + GRACE_MS
     call('SET', m.state, text, 'PX', int(ttl_ms))

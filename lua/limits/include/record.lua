@@ -45,13 +45,12 @@ local function store_meter(name, key)
   if store_state and not m.stale and call('EXISTS', m.state) == 1 then store_state() end
 end
 
--- Returns the time at which the feedback of a record or the record ends: an hour after the last
--- feedback. A record without an override also lasts an hour after since_us, because charge.lua
--- needs since_us: permits taken before it had another rate, and are not given back. Returns nil for
--- a record that has an override and no feedback.
+-- Returns the time at which a record loses its feedback or is deleted: an hour after the last
+-- feedback. A record without an override also lasts an hour after since_us, which charge.lua needs.
+-- Returns nil for a record that has an override and no feedback.
 local function expires_at(r)
   local feedback_us = math.max(r.rate_limited_us, r.feedback_us, r.slowed_us)
-  if feedback_us > 0 or r.source == '-' then return math.max(feedback_us, r.since_us) + MEMORY_US end
+  if feedback_us > 0 or r.source == '-' then return math.max(feedback_us, r.since_us) + GIVE_BACK_US end
 end
 
 -- Stores a record, and sets the limit's field `overrides`, which says that the limit has records.
@@ -71,7 +70,7 @@ end
 
 -- Deletes a record that has no content if its since_us is more than an hour ago.
 local function drop_if_empty(name, key, r)
-  if has_content(r) or r.since_us + MEMORY_US > now_us then return end
+  if has_content(r) or r.since_us + GIVE_BACK_US > now_us then return end
   local limit, overrides = hg('limit', name), hg('overrides', name)
   call('HDEL', overrides, key)
   call('ZREM', hg('ending', name), key)

@@ -109,7 +109,7 @@ func (r *reader) tag(z *html.Tokenizer) {
 	}
 }
 
-// link adds the URL of a reference to the page's links, unless it was added before or is invalid.
+// link adds the URL of a valid reference to the page's links, once.
 func (r *reader) link(reference string) {
 	reference = strings.TrimSpace(reference)
 	if r.read[reference] {
@@ -127,7 +127,7 @@ func (r *reader) link(reference string) {
 }
 
 // header reads one X-Robots-Tag: "noindex", or "agent: noindex" for one crawler. A directive with a
-// colon, such as "unavailable_after: 1 Jan 2030", is ignored like one for another crawler.
+// colon, such as "unavailable_after: 1 Jan 2030", looks like one for another crawler and is ignored.
 func (r *reader) header(tag string) {
 	agent, rest, named := strings.Cut(tag, ":")
 	switch {

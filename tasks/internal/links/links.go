@@ -65,7 +65,7 @@ func Canonical(base, reference string) (string, error) {
 	return text, nil
 }
 
-// shown returns a reference for errors, without the text before the last @, because a password may be there.
+// shown returns a reference for errors, without the text before the last @: it can be a password.
 func shown(reference string) string {
 	if i := strings.LastIndexByte(reference, '@'); i >= 0 {
 		return "…" + reference[i:]

@@ -39,9 +39,8 @@ func Process(command func(ctx context.Context, args []string, stdio IO) (code in
 
 // Main parses the arguments into the grammar, a struct with kong's tags, calls the Run method of
 // the selected command, and returns the exit code. Run can take a context.Context, an IO, a
-// *Globals and the values that the options more bind. Main prints errors to stdio.Err; see
-// UsageError and ExitCode.
-func Main(ctx context.Context, name, about string, grammar any, globals *Globals, args []string, stdio IO, more ...kong.Option) (code int) {
+// *Globals and the values that the options bind. Main prints errors to stdio.Err.
+func Main(ctx context.Context, name, about string, grammar any, globals *Globals, args []string, stdio IO, options ...kong.Option) (code int) {
 	defer func() {
 		switch cause := recover().(type) {
 		case nil:
@@ -59,7 +58,7 @@ func Main(ctx context.Context, name, about string, grammar any, globals *Globals
 		kong.Exit(func(code int) { panic(exitPanic(code)) }),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}),
 		kong.BindTo(throttle.WithActor(ctx, actor()), (*context.Context)(nil)), kong.Bind(stdio, globals),
-	}, more...)...)
+	}, options...)...)
 	if err != nil {
 		return report(stdio.Err, name, err)
 	}
@@ -202,8 +201,7 @@ func actor() string {
 	return name + "@" + host
 }
 
-// mapper parses flags of type T. It removes the name of a field from errors, because kong adds the
-// name of the flag.
+// mapper parses flags of type T. Its errors do not name a field, because kong adds the flag's name.
 func mapper[T any](parse func(string) (T, error)) kong.Option {
 	return kong.TypeMapper(reflect.TypeFor[T](), kong.MapperFunc(func(c *kong.DecodeContext, target reflect.Value) error {
 		if c.Scan.Peek().IsEOL() {
@@ -227,8 +225,8 @@ type valueError string
 
 func (e valueError) Error() string { return string(e) }
 
-// Term is a search term. An empty term is an error: it would select everything, and it may come from
-// an unset shell variable.
+// SearchTerm is a search term. An empty term is an error, because it can come from an unset shell
+// variable and would select everything.
 type SearchTerm string
 
 // UnmarshalText implements encoding.TextUnmarshaler.
@@ -253,7 +251,7 @@ func (e *UsageError) Error() string { return e.err.Error() }
 // Unwrap returns the error of fmt.Errorf.
 func (e *UsageError) Unwrap() error { return e.err }
 
-// FlagError turns an error about a field into one about the flag of that name.
+// FlagError turns an error about a field into an error about the flag with the field's name.
 func FlagError(err error) error {
 	if field, ok := errors.AsType[*throttle.FieldError](err); ok {
 		return Usagef("--%s %s: %s", strings.ReplaceAll(field.Field, "_", "-"), field.Value, field.Want)
@@ -273,7 +271,7 @@ const (
 
 func (c ExitCode) Error() string { return fmt.Sprintf("exit code %d", int(c)) }
 
-// exit is a panic value with which a hook of kong ends the command. See Main.
+// exitPanic is the exit code with which kong ends a command. Main recovers the panic.
 type exitPanic int
 
 // version returns the versions of the program, of Go and of asynq. If the program was built from a

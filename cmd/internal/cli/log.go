@@ -55,8 +55,8 @@ func humanDurations(_ []string, a slog.Attr) slog.Attr {
 	return a
 }
 
-// LogOutput returns stdio. If the log is JSON, each line that is written to Err is logged instead,
-// without the prefix "NAME: " of the command's messages.
+// LogOutput returns stdio. If the log is JSON, the result logs each line that is written to its Err,
+// without the prefix "NAME: ".
 func (f LogFlags) LogOutput(name string, stdio IO) IO {
 	if f.AsJSON() {
 		log := f.Logger(stdio.Err)

@@ -25,7 +25,7 @@ type IO struct {
 	Out, Err io.Writer
 }
 
-// The most bytes of an untrusted text that are printed, on a line of its own and in a cell of a table.
+// The maximum lengths of a Line and of a Cell.
 const (
 	lineBytes = 4000
 	cellBytes = 200
@@ -35,11 +35,11 @@ const (
 // without control characters, cut if it is long.
 func Line(text string) string { return display.Line(text, lineBytes) }
 
-// Cell is Line for a column of a table.
+// Cell is Line for a cell of a table: the text is shorter.
 func Cell(text string) string { return display.Line(text, cellBytes) }
 
-// List prints structs as a JSON array, or as a table with some of their fields. If there are no rows,
-// it prints the text none instead of a table.
+// List prints structs as a JSON array, or as a Table. If there are no rows, it prints none instead of
+// a table.
 func List[Row any](w io.Writer, asJSON bool, rows []Row, none string, titles ...string) error {
 	if asJSON {
 		return JSON(w, append([]Row{}, rows...)) // no rows are printed as [], not as null
@@ -52,14 +52,14 @@ func List[Row any](w io.Writer, asJSON bool, rows []Row, none string, titles ...
 }
 
 // Table prints structs in columns. The title of a column is the name of a field, in any case and with
-// any spaces. If several fields have the name, the last one is printed. Texts may be untrusted.
+// any spaces. Of several fields with the name, the last is printed. Table accepts untrusted texts.
 func Table[Row any](w io.Writer, rows []Row, titles ...string) error {
 	var text bytes.Buffer
 	columns := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(columns, strings.Join(titles, "\t")+"\t")
 	for _, row := range rows {
 		for _, title := range titles {
-			fmt.Fprint(columns, Cell(columnText(reflect.Indirect(reflect.ValueOf(row)), title)), "\t") // an empty cell, too, because tabwriter ends a column at a row without the cell
+			fmt.Fprint(columns, Cell(columnText(reflect.Indirect(reflect.ValueOf(row)), title)), "\t") // without an empty cell, tabwriter would end the column
 		}
 		fmt.Fprintln(columns)
 	}
@@ -74,9 +74,9 @@ func Table[Row any](w io.Writer, rows []Row, titles ...string) error {
 	return nil
 }
 
-// Print prints a struct as JSON, or as text with a line for each field that has a JSON name and a
-// value. A list has a line for each element, and an object one for each field. Maps are printed only
-// as JSON. Values may be untrusted.
+// Print prints a struct as JSON, or as text. The text has a line for each field with a JSON name, for
+// each element of a list, and for each field of an inner struct. It leaves out maps and most zero
+// values. Print accepts untrusted values.
 func Print(w io.Writer, asJSON bool, object any) error {
 	if asJSON {
 		return JSON(w, object)
@@ -108,7 +108,7 @@ func fieldLines(object reflect.Value) (lines [][2]string) {
 	return lines
 }
 
-// cell returns the text of the field that a column shows. It is empty for a zero value that JSON
+// columnText returns the text of the field that a column shows, or "" for a zero value that JSON
 // omits.
 func columnText(row reflect.Value, title string) string {
 	for _, field := range slices.Backward(reflect.VisibleFields(row.Type())) {
@@ -124,8 +124,8 @@ func columnText(row reflect.Value, title string) string {
 	panic("no field for the column " + title)
 }
 
-// text returns the text of a value. A float is printed as a rate per second, a list of structs as its
-// length.
+// valueText returns the text of a value. The text of a float is a rate per second. The text of a list
+// of structs is its length.
 func valueText(value reflect.Value) string {
 	if !value.CanInterface() {
 		return fmt.Sprint(value)
@@ -170,8 +170,8 @@ func (s Seconds) String() string {
 	return duration.Text(time.Duration(s))
 }
 
-// Fields prints names and values, one pair on each line, except those with an empty value. Values may
-// be untrusted.
+// Fields prints pairs of a name and a value, each on a line. It leaves out pairs with an empty value,
+// and accepts untrusted values.
 func Fields(w io.Writer, lines [][2]string) error {
 	columns := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, line := range lines {
@@ -182,7 +182,7 @@ func Fields(w io.Writer, lines [][2]string) error {
 	return columns.Flush()
 }
 
-// Text is bytes in JSON: a string, or an object {"base64": …} if they are not UTF-8.
+// Text has any bytes. In JSON it is a string, or an object {"base64": …} if the bytes are not UTF-8.
 type Text string
 
 // MarshalJSON implements json.Marshaler.
@@ -230,7 +230,7 @@ func IsTerminal(w io.Writer) bool {
 	return err == nil && stat.Mode()&os.ModeCharDevice != 0
 }
 
-// ETA is the time at which a job starts. JSON has the seconds until then, or null if they are unknown.
+// ETA is the time until a job starts. In JSON it is in seconds, or null if it is unknown.
 type ETA forecast.Estimate
 
 // MarshalJSON implements json.Marshaler.
@@ -253,7 +253,7 @@ func (e ETA) String() string {
 	return Until(e.StartsIn)
 }
 
-// Until formats the time from now until an event, with the date if it is a minute or more.
+// Until formats the time until an event. From a minute on, the text also has the event's date.
 func Until(d time.Duration) string {
 	switch {
 	case d <= 0:

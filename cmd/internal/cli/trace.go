@@ -29,9 +29,8 @@ const (
 	flushTimeout = 500 * time.Millisecond
 )
 
-// beginTraces records traces if OpenTelemetry's environment variables say so. The caller must call
-// end, which exports the last spans. Invalid settings are only a warning, because a platform may have
-// set them.
+// beginTraces records traces if OpenTelemetry's environment variables say so. end exports the last
+// spans. An invalid variable is only a warning, because its author can be the platform.
 // https://opentelemetry.io/docs/specs/otel/configuration/sdk-environment-variables/
 func beginTraces(ctx context.Context, name string, stderr io.Writer) (end func()) {
 	exporter := os.Getenv("OTEL_TRACES_EXPORTER")
@@ -51,8 +50,8 @@ func beginTraces(ctx context.Context, name string, stderr io.Writer) (end func()
 	return end
 }
 
-// traceWarning prints the first error about traces. It is global, because OpenTelemetry has one error
-// handler for each process.
+// traceWarning prints the first error about traces. OpenTelemetry has one error handler for each
+// process, so traceWarning is global.
 var traceWarning atomic.Pointer[func(text string)]
 
 func warnOfTraces(err error) {
@@ -61,13 +60,13 @@ func warnOfTraces(err error) {
 	}
 }
 
-// otlp returns the variable OTEL_EXPORTER_OTLP_TRACES_name, or else OTEL_EXPORTER_OTLP_name.
+// otlpSetting returns the variable OTEL_EXPORTER_OTLP_TRACES_name, or else OTEL_EXPORTER_OTLP_name.
 func otlpSetting(name string) string {
 	return cmp.Or(os.Getenv("OTEL_EXPORTER_OTLP_TRACES_"+name), os.Getenv("OTEL_EXPORTER_OTLP_"+name))
 }
 
 // collector sends spans to an OpenTelemetry collector with OTLP over HTTP. OpenTelemetry's own
-// exporter would add gRPC to the command. A batch that the collector does not accept is lost.
+// exporter would add gRPC to the command. If the collector rejects a batch, its spans are lost.
 // https://opentelemetry.io/docs/specs/otel/protocol/exporter/
 type collector struct {
 	url    string
@@ -102,7 +101,7 @@ func newCollector() (*collector, error) {
 	return c, nil
 }
 
-// record exports traces to the collector until end is called.
+// exportSpans exports traces to the collector until end is called.
 func (c *collector) exportSpans(ctx context.Context, name string) (end func(), err error) {
 	exporter, err := otlptrace.New(ctx, c)
 	if err != nil {
@@ -138,7 +137,7 @@ func (c *collector) Stop(context.Context) error {
 
 // UploadTraces implements otlptrace.Client.
 func (c *collector) UploadTraces(ctx context.Context, batch []*spans.ResourceSpans) error {
-	body, err := proto.Marshal(&spans.TracesData{ResourceSpans: batch}) // has the encoding of an export request
+	body, err := proto.Marshal(&spans.TracesData{ResourceSpans: batch}) // encoded like an export request
 	if err != nil {
 		return err
 	}

@@ -19,8 +19,8 @@ type Command struct {
 	// Run is the program and its arguments. No shell runs them. Arguments can have ${…} with
 	// expressions. Required.
 	Run []Argument `yaml:"run"`
-	// Env are the command's variables. From the worker it inherits only PATH, HOME, LANG and TMPDIR.
-	// ${env:NAME} and ${file:/path} are references to secrets.
+	// Env are the command's variables. Of the worker's variables, the command has only PATH, HOME,
+	// LANG and TMPDIR. ${env:NAME} and ${file:/path} are references to secrets.
 	Env map[string]string `yaml:"env"`
 	tasks.Command
 }

@@ -18,12 +18,12 @@ import (
 // Queue is a queue that a worker serves.
 type Queue struct {
 	// Weight is the queue's share of jobs, at most 10000. A queue of weight 6 is served six times as
-	// often as a queue of weight 1. The same is true at a limit that both need. NAME: WEIGHT is
-	// short for a queue with only a weight. The zero value means `1`.
+	// often as a queue of weight 1, also at a limit that both need. NAME: WEIGHT is short for a
+	// queue with only a weight. The zero value means `1`.
 	Weight int `yaml:"weight" short:""`
 	// Shards is the number of shards of a queue that is too busy for one core of Redis. Each shard
 	// is an asynq queue, such as `crawl.7`, and has its own limits. A Redis Cluster can keep each
-	// shard on another node. The zero value means that the queue has no shards.
+	// shard on another node. The zero value means none.
 	Shards int `yaml:"shards"`
 	// ShardBy is the shard key. All jobs with the same shard key are in the same shard, so limits
 	// that count by the shard key are exact. The zero value means the job's ID.

@@ -2,5 +2,5 @@ package embedded
 
 import "syscall"
 
-// A Ctrl-C does not end redis-server, because a stopping worker still puts jobs back. The worker's death does.
+// redis-server gets no Ctrl-C, because a stopping worker still uses it. If the worker dies, redis-server gets SIGTERM.
 func init() { childAttributes = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM} }

@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-const errLocked = syscall.EWOULDBLOCK // another process has the lock
+const errLocked = syscall.EWOULDBLOCK // error of lockFile if another process has the lock
 
 func lockFile(file *os.File) error {
 	return syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)

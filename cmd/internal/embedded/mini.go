@@ -20,12 +20,12 @@ import (
 )
 
 // runMini runs a miniredis within this process until ctx ends. It saves the data as an append-only
-// file of Redis, so that a redis-server that is installed later can load the data.
+// file, because a redis-server can load such a file later.
 func (s *Store) runMini(ctx context.Context) error {
-	debug.SetGCPercent(400) // miniredis makes much garbage: this halves the CPU time to enqueue 60,000 jobs
+	debug.SetGCPercent(400) // miniredis makes much garbage; 400 halves its CPU time
 	m, file := miniredis.NewMiniRedis(), filepath.Join(s.dir, "appendonly.aof")
 	defer m.Close()
-	// No connection is used twice, because the last save comes after the server has closed all connections.
+	// A lifetime of 1 ns: each command gets a new connection, because Server.Close closes old ones before the last save.
 	rdb := redis.NewClient(&redis.Options{ConnMaxLifetime: 1, ReadTimeout: -1, Dialer: func(context.Context, string, string) (net.Conn, error) { return m.Dial() }})
 	defer rdb.Close()
 	if err := load(rdb, file); err != nil {
@@ -35,7 +35,7 @@ func (s *Store) runMini(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	listener.SetUnlinkOnClose(false) // if the folder was removed and made again, the socket in it is another server's
+	listener.SetUnlinkOnClose(false) // because the path can be the socket of another server by then
 	var accepting sync.WaitGroup
 	accepting.Go(func() {
 		for conn, err := listener.Accept(); err == nil; conn, err = listener.Accept() {
@@ -49,27 +49,27 @@ func (s *Store) runMini(ctx context.Context) error {
 		case <-time.After(checkInterval):
 		}
 		now := time.Now()
-		m.FastForward(now.Sub(last)) // expires keys, once a tick; with ClockTTL miniredis would check all keys at each command
+		m.FastForward(now.Sub(last)) // expires keys
 		if last = now; now.After(due) {
 			err := save(rdb, file)
 			if err != nil && !failing {
 				s.log(fmt.Sprintf("saving the jobs in %s: %v", s.dir, err))
 			}
 			failing = err != nil
-			due = now.Add(10 * time.Since(now)) // so that saves take at most a tenth of the time
+			due = now.Add(10 * time.Since(now)) // saves take at most a tenth of the time
 		}
 	}
 	_ = listener.Close()
 	accepting.Wait()
-	m.CtxCancel() // ends the commands that block
+	m.CtxCancel() // ends blocking commands
 	m.Server().Close()
-	if err := save(rdb, file); err != nil { // saves all changes up to the last reply
+	if err := save(rdb, file); err != nil {
 		return fmt.Errorf("cannot save the jobs in %s; changes since the last save are lost: %w", s.dir, err)
 	}
 	return nil
 }
 
-// save replaces the file. If a crash interrupts it, the file is still the complete old one.
+// save replaces the file by one with all data. A crash leaves the old file or the new one, complete.
 func save(rdb *redis.Client, path string) error {
 	commands, err := rdb.Eval(context.Background(), dump, nil).Slice()
 	var text bytes.Buffer
@@ -88,8 +88,7 @@ func save(rdb *redis.Client, path string) error {
 	return err
 }
 
-// dump is a script that returns the commands that write all data again. No other command runs during
-// a script, so the data is that of one moment.
+// dump is a script that returns commands. These commands restore all data of the moment.
 const dump = `
 local all = {}
 local function add(command, words)
@@ -111,11 +110,11 @@ for _, key in ipairs(redis.call('KEYS', '*')) do
 end
 return all`
 
-// load executes the commands of a file that save wrote. Without the file there is no data to load.
+// load executes the commands in the file of save. If there is no file, load does nothing.
 func load(rdb *redis.Client, path string) error {
 	ctx := context.Background()
 	text, err := os.ReadFile(path)
-	err = errors.Join(rdb.Ping(ctx).Err(), err) // the ping also starts miniredis, which listens at no port
+	err = errors.Join(rdb.Ping(ctx).Err(), err) // the first command starts miniredis
 	for in := bufio.NewReader(bytes.NewReader(text)); err == nil; {
 		var command any
 		if command, err = miniserver.ParseReply(in); err == nil {
@@ -125,5 +124,5 @@ func load(rdb *redis.Client, path string) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
-	return fmt.Errorf("%s cannot be read: %w; move it away to start without its jobs", path, err)
+	return fmt.Errorf("%s cannot be read: %w; move the file away to start without its jobs", path, err)
 }

@@ -1,6 +1,6 @@
-// Package embedded runs the Redis of a config that names none, with its data in the folder
-// .headgate beside the config file. If redis-server is installed, it runs as a child process. If
-// not, miniredis runs within this process. Both listen at a Unix socket in that folder.
+// Package embedded runs a Redis for a config without one. Its data is in the folder .headgate beside
+// the config file. If redis-server is installed, the Redis is a child process. If not, the Redis is
+// a miniredis within this process. It listens at a Unix socket in the folder.
 package embedded
 
 import (
@@ -22,32 +22,32 @@ import (
 
 const (
 	FolderName    = ".headgate"      // the name of the folder that holds the data
-	answerTimeout = 10 * time.Second // bounds the time that a server needs to start, to answer and to end
+	answerTimeout = 10 * time.Second // bounds the wait for a server's answer, and for its end
 )
 
 var (
-	checkInterval   = time.Second        // time between two checks of the folder, and the shortest between two saves of a miniredis
+	checkInterval   = time.Second        // of the folder; a miniredis saves at most once in it
 	childAttributes *syscall.SysProcAttr // attributes of the process redis-server; nil except on Linux
 )
 
 // A Store is the Redis of one folder. The process that holds the folder's lock runs the server.
-// When that process ends, another that has the Store open takes the lock.
+// When this process ends, another process with an open Store of the folder takes the lock.
 type Store struct {
 	Socket string // where the server listens
 
 	dir      string
 	log      func(line string)
-	firstErr chan error // gets the first error; later errors are logged
+	firstErr chan error // the error with which Open fails
 	cancel   context.CancelFunc
 	running  sync.WaitGroup
-	closeErr error // why the server ended badly at Close; nil if it ended well
+	closeErr error // result of Close
 }
 
-// Open returns the Store of the folder dir, after the server has answered. Until Close, log gets
-// lines about the server if this process runs it.
+// Open returns the Store of the folder dir, after the server has answered. If this process runs the
+// server, log gets lines about the server.
 func Open(ctx context.Context, dir string, log func(line string)) (*Store, error) {
 	s := &Store{Socket: filepath.Join(dir, "redis.sock"), dir: dir, log: log, firstErr: make(chan error, 1)}
-	if len(s.Socket) > 103 { // some systems allow no longer path of a socket
+	if len(s.Socket) > 103 { // the limit of macOS
 		return nil, fmt.Errorf("the path %s is too long for a Unix socket: start the command in the folder of the config file", s.Socket)
 	}
 	run, cancel := context.WithCancel(context.WithoutCancel(ctx))
@@ -61,7 +61,7 @@ func Open(ctx context.Context, dir string, log func(line string)) (*Store, error
 		err := rdb.Ping(ctx).Err()
 		if err == nil {
 			select {
-			case s.firstErr <- nil: // fills the channel, so that later errors are logged
+			case s.firstErr <- nil: // keepRunning logs each error while the channel is full
 			default:
 			}
 			return s, nil
@@ -71,7 +71,7 @@ func Open(ctx context.Context, dir string, log func(line string)) (*Store, error
 			err = fmt.Errorf("no Redis is configured, and none can keep its data in %s: %w; name a Redis as redis: in the config, or with --redis", dir, err)
 		case <-ctx.Done():
 			if errors.Is(ctx.Err(), context.Canceled) {
-				err = ctx.Err() // an interrupt, and no error of the server
+				err = ctx.Err() // the user has interrupted the command
 				break
 			}
 			pid, _ := os.ReadFile(filepath.Join(dir, "lock"))
@@ -84,14 +84,14 @@ func Open(ctx context.Context, dir string, log func(line string)) (*Store, error
 	}
 }
 
-// Close ends the server if this process runs it. Its data stays in the folder.
+// Close ends the server if this process runs the server. It returns the server's error, or nil.
 func (s *Store) Close() error {
 	s.cancel()
 	s.running.Wait()
 	return s.closeErr
 }
 
-// keep runs the server whenever no other process does, until ctx ends. It returns the last run's error.
+// keepRunning runs the server whenever no other process does. When ctx ends, it returns the error of the last run.
 func (s *Store) keepRunning(ctx context.Context) (err error) {
 	for ctx.Err() == nil {
 		pause := 100 * time.Millisecond
@@ -101,7 +101,7 @@ func (s *Store) keepRunning(ctx context.Context) (err error) {
 			default:
 				s.log(err.Error())
 			}
-			err, pause = nil, checkInterval // a longer pause, because the server may end as soon as it starts
+			err, pause = nil, checkInterval
 		}
 		select {
 		case <-ctx.Done():
@@ -111,9 +111,10 @@ func (s *Store) keepRunning(ctx context.Context) (err error) {
 	return err
 }
 
-// serve runs the server until it ends or the folder is removed. If another process runs it, serve returns nil.
+// runIfUnlocked runs the server until its end, or until the folder is removed. If another process has the lock, it
+// returns nil at once.
 func (s *Store) runIfUnlocked(ctx context.Context) error {
-	// Chmod fails if another user has made the folder as a trap, because only the owner can change a mode.
+	// Chmod fails if another user owns the folder, who could read the data in it.
 	if err := errors.Join(os.MkdirAll(s.dir, 0o700), os.Chmod(s.dir, 0o700)); err != nil {
 		return err
 	}
@@ -132,10 +133,10 @@ func (s *Store) runIfUnlocked(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	own, _ := lock.Stat()
+	locked, _ := lock.Stat()
 	removed := func() bool {
-		there, err := os.Stat(lock.Name())
-		return err != nil || !os.SameFile(own, there)
+		current, err := os.Stat(lock.Name())
+		return err != nil || !os.SameFile(locked, current)
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -151,13 +152,12 @@ func (s *Store) runIfUnlocked(ctx context.Context) error {
 	return err
 }
 
-// run runs a server with the data of the folder until ctx ends.
 func (s *Store) runServer(ctx context.Context, lock *os.File) error {
 	path, err := exec.LookPath("redis-server")
 	if err != nil {
 		err = errors.New("there is no redis-server on the PATH")
 	} else if text, _ := exec.Command(path, "--version").Output(); !regexp.MustCompile(` v=([7-9]|\d\d)\.`).Match(text) {
-		err = fmt.Errorf("%s is older than version 7", path) // before version 7, a redis-server cannot read an appendonlydir
+		err = fmt.Errorf("%s is older than version 7", path) // cannot read an appendonlydir
 	}
 	if err == nil {
 		s.log("no Redis is configured: redis-server runs for this process, with its data in " + s.dir)
@@ -171,16 +171,16 @@ func (s *Store) runServer(ctx context.Context, lock *os.File) error {
 }
 
 func (s *Store) runChild(ctx context.Context, path string, lock *os.File) error {
-	log := filepath.Join(s.dir, "redis.log")
-	_ = os.Remove(log) // the log of the previous server
+	logFile := filepath.Join(s.dir, "redis.log")
+	_ = os.Remove(logFile) // the log of the previous server
 	cmd := exec.CommandContext(ctx, path, "--port", "0", "--logfile", "redis.log", "--unixsocket", "redis.sock", "--unixsocketperm", "700",
 		"--save", "", "--appendonly", "yes", "--auto-aof-rewrite-min-size", "4mb", "--maxmemory-policy", "noeviction")
 	cmd.Dir, cmd.SysProcAttr, cmd.WaitDelay = s.dir, childAttributes, answerTimeout
-	cmd.ExtraFiles = []*os.File{lock} // the child holds the lock, too, because it may outlive this process
+	cmd.ExtraFiles = []*os.File{lock} // if redis-server outlives this process, it still holds the lock
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
-	runtime.LockOSThread() // because Linux sends Pdeathsig when the thread that started the child ends
+	runtime.LockOSThread() // Linux sends Pdeathsig when the thread that started the child ends
 	if err := cmd.Run(); ctx.Err() == nil {
-		return fmt.Errorf("redis-server has ended: see %s: %w", log, cmp.Or(err, errors.New("exit status 0")))
+		return fmt.Errorf("redis-server has ended: see %s: %w", logFile, cmp.Or(err, errors.New("exit status 0")))
 	}
 	return nil
 }

@@ -85,9 +85,8 @@ func (o Options) Validate() error {
 	return nil
 }
 
-// Fill adds a random ID if the job has none. An option that the job lacks comes from defaults, else
-// from the config, else from asynq. Fill converts In to At, so that a delay before the job is
-// enqueued does not move the job's start.
+// Fill adds a random ID if the job has none. It takes each missing option from defaults, or else
+// from the config, or else from asynq. It converts In to At.
 func (j Job) Fill(defaults Options, c *config.Config) Job {
 	task := c.Tasks[j.Type]
 	if j.ID == "" {
@@ -111,7 +110,7 @@ func (j Job) Fill(defaults Options, c *config.Config) Job {
 
 // Task returns the asynq task of a filled job.
 func (j Job) Task() *asynq.Task {
-	opts := []asynq.Option{ // asynq takes a zero time, Retention or Timeout as not set
+	opts := []asynq.Option{ // asynq ignores an option with a zero value
 		asynq.TaskID(j.ID), asynq.Queue(j.Queue), asynq.MaxRetry(*j.MaxRetry), asynq.ProcessAt(j.At),
 		asynq.Retention(j.Retention), asynq.Timeout(j.Timeout), asynq.Deadline(j.Deadline),
 	}

@@ -12,7 +12,6 @@ import (
 	"time"
 )
 
-// each is the time between two searches for zombies. A zombie costs only its process ID.
 const searchInterval = 10 * time.Second
 
 // Run reaps orphans until ctx ends, if this is process 1.
@@ -41,8 +40,8 @@ type zombie struct {
 
 type zombies map[zombie]bool
 
-// collect reaps the zombies that the last call has seen already, and returns the others. The code
-// that starts a program also waits for it, so no program of this process is seen twice.
+// reap reaps the zombies that the previous call has seen, and returns the others. A child of this
+// program is seen once at most, because its starter waits for it.
 func reap(seen zombies) zombies {
 	next := zombies{}
 	for z := range listZombies() {
@@ -55,7 +54,7 @@ func reap(seen zombies) zombies {
 	return next
 }
 
-// list returns the zombies of this process: see proc_pid_stat(5).
+// listZombies returns the zombies among this process's children: see proc_pid_stat(5).
 func listZombies() zombies {
 	found := zombies{}
 	files, _ := filepath.Glob("/proc/[0-9]*/stat")

@@ -14,8 +14,8 @@ import (
 	"github.com/headgate/headgate/internal/script"
 )
 
-// Check checks what a worker with this config needs. An error means that the worker could not run.
-// With warnings alone it could run.
+// Check checks what a worker with this config needs. If the worker could not run, Check returns an
+// error.
 func Check(ctx context.Context, conf *config.Config) (warnings []string, err error) {
 	if text := crawlWarning(conf); text != "" {
 		warnings = append(warnings, text)
@@ -48,8 +48,8 @@ func Check(ctx context.Context, conf *config.Config) (warnings []string, err err
 	return warnings, nil
 }
 
-// evictionWarning is about a Redis that evicts keys when its memory is full. It is empty if Redis
-// evicts no keys, or if its policy is unknown.
+// evictionWarning warns of a Redis that evicts keys when its memory is full. It returns "" if Redis
+// evicts no keys, or if the policy is unknown.
 func evictionWarning(ctx context.Context, rdb redis.UniversalClient) string {
 	policy := redishealth.EvictionPolicy(ctx, rdb)
 	if policy == "" {
@@ -59,9 +59,9 @@ func evictionWarning(ctx context.Context, rdb redis.UniversalClient) string {
 		" have its operator set maxmemory-policy to noeviction on all its servers", policy)
 }
 
-// restartWarning is about a Redis that restores its append-only file as the user default. If that
-// user lacks rights, Redis loses almost all data. The warning is empty if there is no such file, or
-// if the rights are unknown.
+// restartWarning warns of a Redis whose user default lacks rights. At its start, Redis executes the
+// append-only file as this user, and so loses data. restartWarning returns "" if there is no such
+// file, or if the rights are unknown.
 // https://github.com/redis/redis/issues/14541
 func restartWarning(ctx context.Context, rdb redis.UniversalClient, prefix string) string {
 	if persistenceInfo(ctx, rdb)["aof_enabled"] != "1" {
@@ -86,8 +86,8 @@ func restartWarning(ctx context.Context, rdb redis.UniversalClient, prefix strin
 	return ""
 }
 
-// savingWarning is about a Redis without an append-only file. A crash loses all data since the last
-// snapshot.
+// savingWarning warns of a Redis without an append-only file. It returns "" if there is a file, or
+// if that is unknown.
 func savingWarning(ctx context.Context, rdb redis.UniversalClient) string {
 	if persistenceInfo(ctx, rdb)["aof_enabled"] != "0" {
 		return ""
@@ -95,9 +95,8 @@ func savingWarning(ctx context.Context, rdb redis.UniversalClient) string {
 	return "Redis has no append-only file: a crash of Redis loses the jobs and the permits since its last snapshot: have its operator set appendonly to yes"
 }
 
-// maxSkew is the largest difference between the clocks that is not reported. With a larger
-// difference, asynq can start a waiting job before its permits are available. The job is then denied
-// once more.
+// maxSkew is the largest difference between the clocks without a warning. If the difference is
+// larger, asynq can start a waiting job too early, and the job is denied once more.
 const maxSkew = 3 * time.Second
 
 func clockWarning(ctx context.Context, rdb redis.UniversalClient) string {
@@ -110,7 +109,7 @@ func clockWarning(ctx context.Context, rdb redis.UniversalClient) string {
 	return fmt.Sprintf("Redis's clock and the clock of this machine differ by %s: set both by NTP", ahead.Abs())
 }
 
-// infoOf returns the persistence section of INFO. It is empty if Redis does not answer.
+// persistenceInfo returns the fields of INFO persistence, or none if Redis does not answer.
 func persistenceInfo(ctx context.Context, rdb redis.UniversalClient) map[string]string {
 	fields := map[string]string{}
 	for line := range strings.Lines(rdb.Info(ctx, "persistence").Val()) {

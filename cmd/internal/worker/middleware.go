@@ -38,7 +38,7 @@ func (w *Worker) outcome(ctx context.Context, err error) string {
 		return "done"
 	case errors.Is(err, asynq.RevokeTask):
 		return "dropped"
-	case scheduler.IsPutBack(err), w.stopping.Load() && errors.Is(ctx.Err(), context.Canceled): // asynq stops the job and puts it back
+	case scheduler.IsPutBack(err), w.stopping.Load() && errors.Is(ctx.Err(), context.Canceled):
 		return "put back"
 	}
 	return "failed"
@@ -49,12 +49,12 @@ func (w *Worker) costs(ctx context.Context, task *asynq.Task, result func() ([]b
 	return w.config.Load().Tasks.Costs(config.JobOf(ctx, task), result)
 }
 
-// thenRetention is the shortest time for which a next job is kept. If a crash before the
-// acknowledgement makes the first job run again, the first job finds that the next job exists.
+// thenRetention is the shortest time for which a next job is kept. If a crash makes the first job
+// run again within this time, its next jobs are not enqueued twice.
 const thenRetention = 10 * time.Minute
 
-// enqueueNext enqueues the jobs that follow a finished job, before the job is acknowledged. After a
-// crash in between, the job runs again and finds that the IDs of the next jobs exist already.
+// enqueueNext enqueues the jobs that follow a finished job, before asynq acknowledges the job. If a
+// crash comes between, the job runs again, and asynq rejects the IDs of its next jobs as duplicates.
 func (w *Worker) enqueueNext(next asynq.Handler) asynq.Handler {
 	return asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
 		if err := next.ProcessTask(ctx, task); err != nil {
@@ -105,7 +105,7 @@ func nextJobs(c *config.Config, done *expression.Done, then []config.Then, key s
 		if !ok {
 			continue
 		}
-		// A later job can have the same ID as the finished one, but not the same key.
+		// key is in the ID because a later job can have the same ID as the finished job.
 		job := jobspec.Job{Type: t.Type, Payload: payload, ID: fmt.Sprintf("%s/then/%d/%.8s", done.ID, i, key)}
 		job.Queue = cmp.Or(t.Queue, done.Queue)
 		job = job.Fill(jobspec.Options{}, c)

@@ -19,12 +19,10 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// readInterval is the time between two reads of the config file. Events of the file system would miss
-// changes of links, of folders and on network file systems.
 const readInterval = 250 * time.Millisecond
 
-// watch reloads the config on SIGHUP. It also reloads a changed file when two reads in a row agree,
-// because editors write in several steps. A missing file is like an empty one.
+// watch reloads the config on SIGHUP, and when the file has changed. It waits until two reads in a
+// row return the same text, because editors write in several steps.
 func (w *Worker) watch(ctx context.Context) {
 	ticker := time.NewTicker(readInterval)
 	defer ticker.Stop()
@@ -46,9 +44,8 @@ func (w *Worker) watch(ctx context.Context) {
 	}
 }
 
-// reload applies the config file's limits, rules and schedules, or returns why it did not. A file
-// with errors, a missing file and an empty file change nothing, because otherwise an accident would
-// lift all limits.
+// reload applies the limits, rules and schedules of the config file. It returns an error and changes
+// nothing if the file has errors, is missing or is empty. An accident must not lift all limits.
 func (w *Worker) reload(ctx context.Context) error {
 	next, err := w.options.Load()
 	if err == nil && next.DefaultReason != "" {
@@ -59,7 +56,6 @@ func (w *Worker) reload(ctx context.Context) error {
 		err = errors.New("the shards of a queue, or the limits that its jobs use, have changed: restart the workers")
 	}
 	if err == nil {
-		// From here on only Redis can fail, perhaps between two limits.
 		message = "the config is unchanged, but limits may have changed already: change the file again or send SIGHUP to retry"
 		err = w.server.Define(ctx, next.Limits...)
 	}
@@ -86,7 +82,7 @@ func (w *Worker) reload(ctx context.Context) error {
 	return nil
 }
 
-// describe publishes a checksum of the config, so that workers with different configs can be found.
+// publishChecksum publishes a checksum of the config file. It shows which workers have another file.
 func (w *Worker) publishChecksum() {
 	if w.options.File == "" || w.config.Load().DefaultReason != "" {
 		return
@@ -106,8 +102,8 @@ func (w *Worker) logRemoved(old, next *config.Config) {
 	}
 }
 
-// impoliteWarning warns of crawls without a limit for each host. It is empty if crawl:fetch has
-// such a limit, or is not in the config.
+// crawlWarning warns if the config has crawl:fetch without a limit for each host. If there is no
+// reason to warn, crawlWarning returns "".
 func crawlWarning(c *config.Config) string {
 	task, crawls := c.Tasks[tasks.TypeCrawlFetch]
 	if !crawls || slices.ContainsFunc(task.Limits, func(n config.Need) bool { return n.Key.ByHost() }) {

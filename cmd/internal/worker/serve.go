@@ -22,7 +22,7 @@ import (
 	"github.com/headgate/headgate/internal/redishealth"
 )
 
-// maxScrapes bounds concurrent scrapes, because each reads from Redis.
+// maxScrapes bounds concurrent scrapes, because each scrape reads from Redis.
 const maxScrapes = 4
 
 // serveHTTP serves the page, metrics and health until end is called.
@@ -42,9 +42,9 @@ func (w *Worker) serveHTTP(l net.Listener, who config.Page) (end func(), err err
 	return func() { CloseServer(server) }, nil
 }
 
-// newMux routes everything that the listener serves. Metrics and readiness contain names of limits,
-// queues and hosts, so they need the page's authentication unless open is set. Liveness is public.
-func newMux(w *Worker, p *page.Page, open bool) *http.ServeMux {
+// newMux routes the page, metrics and health. /healthz is public. If metricsArePublic is false,
+// /metrics and /readyz need the page's authentication, because they show names of limits and hosts.
+func newMux(w *Worker, p *page.Page, metricsArePublic bool) *http.ServeMux {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(metrics.New(w.server, w.redis, metrics.Options{Schedules: w.cron}))
 	scope := prometheus.Labels{"scope": w.config.Load().Scope}
@@ -57,7 +57,7 @@ func newMux(w *Worker, p *page.Page, open bool) *http.ServeMux {
 		return 1
 	}))
 	guard := p.Guard
-	if open {
+	if metricsArePublic {
 		guard = func(h http.Handler) http.Handler { return h }
 	}
 	mux := http.NewServeMux()
@@ -89,8 +89,8 @@ func (w *Worker) newPage(p config.Page) (*page.Page, error) {
 	})
 }
 
-// scrapes serves metrics. A client that reads slowly takes none of the maxScrapes, because the
-// TimeoutHandler buffers the answer.
+// scrapes serves metrics. The TimeoutHandler buffers an answer, so a slow client does not count as a
+// scrape while it reads.
 func scrapes(from prometheus.Gatherer) http.Handler {
 	scrape := promhttp.HandlerFor(from, promhttp.HandlerOpts{MaxRequestsInFlight: maxScrapes})
 	return http.TimeoutHandler(scrape, answerTimeout, "")
@@ -112,13 +112,13 @@ func (w *Worker) ready(ctx context.Context) error {
 const (
 	readyTimeout   = time.Second      // bounds the check of Redis
 	requestTimeout = 5 * time.Second  // bounds the time in which a client sends its request
-	answerTimeout  = 30 * time.Second // bounds the time in which an answer is computed and the client reads it
+	answerTimeout  = 30 * time.Second // bounds the time in which the server computes an answer and the client reads the answer
 	idleTimeout    = time.Minute      // bounds the time of a connection without a request
-	closeTimeout   = 2 * time.Second  // bounds the time in which requests end when the server stops
+	closeTimeout   = 2 * time.Second  // bounds the time that requests have when the server stops
 )
 
-// Listen listens at an address such as :9090, which is for this machine only. The listener is nil if
-// the text is empty.
+// Listen listens at an address. An address without a host, such as :9090, is for this machine only.
+// If the text is empty, the listener is nil.
 func Listen(ctx context.Context, text string) (net.Listener, error) {
 	address, err := config.ListenAddress(text)
 	if err != nil {
@@ -138,8 +138,8 @@ func Listen(ctx context.Context, text string) (net.Listener, error) {
 	return netutil.LimitListener(l, maxConns), nil
 }
 
-// maxConns bounds the connections of a listener. A process may have only 256 file descriptors, and
-// Redis and the jobs need most of them.
+// maxConns bounds the connections of a listener, because some systems allow a process only 256 file
+// descriptors.
 const maxConns = 100
 
 // HTTPServer returns a server with timeouts. When its listener has maxConns connections, the server
@@ -188,7 +188,7 @@ func (w *waitingConns) changed(conn net.Conn, to http.ConnState) {
 	}
 }
 
-// CloseServer stops a server after the current requests.
+// CloseServer stops a server. The current requests have closeTimeout to end.
 func CloseServer(server *http.Server) {
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()

@@ -34,12 +34,13 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// Options are settings of a worker besides its config. All are optional.
+// Options are settings of a worker besides its config.
 type Options struct {
-	// File is the config file and Text its content when it was read. When the file changes, and on
-	// SIGHUP, Load reads the config again. A File needs Load. Without a File the config never changes.
+	// File is the config file. If it is empty, the config never changes.
 	File string
+	// Text is the content of File.
 	Text []byte
+	// Load reads the config from File after a change, and on SIGHUP. Required if there is a File.
 	Load func() (*config.Config, error)
 	// Log is the worker's log. Nil means none.
 	Log *slog.Logger
@@ -47,7 +48,7 @@ type Options struct {
 	LogJobs bool
 	// Notes gets lines about the embedded Redis. Nil means nowhere.
 	Notes io.Writer
-	// Redis is used instead of the config's Redis, and Run leaves it open. Nil means the config's.
+	// Redis is used instead of the config's Redis. Run does not close it. Nil means the config's.
 	Redis redis.UniversalClient
 	// Transport makes the calls of http:request and crawl:fetch. Nil means the config's http.
 	Transport http.RoundTripper
@@ -63,18 +64,18 @@ type Worker struct {
 	waitDB         *waitdb.DB
 	cron           *cron.Runner
 	server         *scheduler.Server
-	fileNotApplied atomic.Bool  // whether the config file could not be applied
-	evictionText   atomic.Value // string: the eviction warning, or empty
+	fileNotApplied atomic.Bool  // whether the last reload of the config failed
+	evictionText   atomic.Value // string: the last evictionWarning
 	outages        *redishealth.OutageFilter
-	quiet          *slog.Logger // logs of an outage only its beginning and its end
+	outageLog      *slog.Logger // logs only the begin and the end of an outage
 	hangup         chan os.Signal
-	warnKeptOnce   sync.Once // limits the warning of keptRule to once
+	warnKeptOnce   sync.Once // for keptRule
 	stopping       atomic.Bool
 	refusals       refusals
 	handlers
 }
 
-// New returns a worker. If a file that the config names cannot be used, the error says which.
+// New returns a worker. An error names the file of the config that cannot be used.
 func New(c *config.Config, o Options) (*Worker, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -94,7 +95,7 @@ func New(c *config.Config, o Options) (*Worker, error) {
 
 // Run runs jobs until ctx ends. Then running jobs have the config's shutdown_timeout to finish.
 func (w *Worker) Run(ctx context.Context) error {
-	signal.Notify(w.hangup, syscall.SIGHUP) // first, so that SIGHUP never ends the worker, not even while it waits for Redis
+	signal.Notify(w.hangup, syscall.SIGHUP) // before the wait for Redis, which SIGHUP would end
 	defer signal.Stop(w.hangup)
 	c := w.config.Load()
 	end, err := w.open(ctx, c.Redis)
@@ -102,7 +103,7 @@ func (w *Worker) Run(ctx context.Context) error {
 		return err
 	}
 	defer end()
-	l, err := Listen(ctx, c.Listen) // before any job runs, so that an address in use stops no job
+	l, err := Listen(ctx, c.Listen)
 	if err != nil {
 		return err
 	}
@@ -132,13 +133,13 @@ func (w *Worker) Run(ctx context.Context) error {
 	return w.serve(ctx)
 }
 
-// open connects to the Redis of the options, or of the config. end closes the connections, and stops
-// the embedded Redis if this worker runs it.
+// open sets w.redis to a client of the Redis in the options or in the config. end closes the client,
+// and stops the embedded Redis if this worker runs it.
 func (w *Worker) open(ctx context.Context, r config.Redis) (end func(), err error) {
 	if w.redis = w.options.Redis; w.redis != nil {
 		return func() {}, nil
 	}
-	if !r.IsZero() { // await waits until this Redis answers
+	if !r.IsZero() {
 		w.redis, err = r.Client()
 		return func() { _ = w.redis.Close() }, err
 	}
@@ -155,14 +156,14 @@ func (w *Worker) open(ctx context.Context, r config.Redis) (end func(), err erro
 	}, nil
 }
 
-// prepare creates the clients of Redis, without a command to Redis.
+// prepare creates the server and the other clients of Redis. It sends no command to Redis.
 func (w *Worker) prepare() error {
 	c, s := w.config.Load(), w.redis
 	w.outages = &redishealth.OutageFilter{Handler: w.log.Handler()}
-	w.quiet = slog.New(w.outages)
-	w.waitDB = waitdb.New(throttle.New(s, throttle.Options{Scope: c.Scope, App: c.App, Logger: w.quiet}))
+	w.outageLog = slog.New(w.outages)
+	w.waitDB = waitdb.New(throttle.New(s, throttle.Options{Scope: c.Scope, App: c.App, Logger: w.outageLog}))
 	var err error
-	if w.cron, err = Schedules(s, c, w.quiet); err != nil {
+	if w.cron, err = Schedules(s, c, w.outageLog); err != nil {
 		return err
 	}
 	rules := scheduler.Rules{Limits: c.Limits, RuleFor: w.rule}
@@ -171,12 +172,12 @@ func (w *Worker) prepare() error {
 		ShutdownTimeout: c.ShutdownTimeout,
 		RetryDelayFunc:  func(n int, _ error, _ *asynq.Task) time.Duration { return scheduler.Backoff{}.Delay(n) },
 		ErrorHandler:    asynq.ErrorHandlerFunc(w.logFailure),
-		Logger:          asynqLog{w.quiet},
-	}, scheduler.WithLimiter(w.waitDB.Limiter), scheduler.WithLogger(w.quiet), scheduler.WithShards(c.Shards()...))
+		Logger:          asynqLog{w.outageLog},
+	}, scheduler.WithLimiter(w.waitDB.Limiter), scheduler.WithLogger(w.outageLog), scheduler.WithShards(c.Shards()...))
 	if err != nil {
 		return err
 	}
-	w.outages.Monitors = redishealth.MonitorsOf(w.server) // the limiter is in the same Redis
+	w.outages.Monitors = redishealth.MonitorsOf(w.server)
 	w.publishChecksum()
 	return nil
 }
@@ -184,8 +185,8 @@ func (w *Worker) prepare() error {
 // awaitInterval is the pause between attempts to reach Redis at the start.
 const awaitInterval = time.Second
 
-// await waits until the configured Redis answers. It returns errors that waiting does not fix, such
-// as a wrong password.
+// await waits until the configured Redis answers. It returns an error at once if the error cannot go
+// away, such as a wrong password.
 func (w *Worker) await(ctx context.Context) error {
 	c := w.config.Load()
 	if w.options.Redis != nil || c.Redis.IsZero() {
@@ -229,12 +230,12 @@ func (w *Worker) start() error {
 	return w.server.Start(handler)
 }
 
-// serve runs until ctx ends, and then waits up to shutdown_timeout for the running jobs. After this
-// time asynq puts the jobs that still run back into their queues.
+// serve runs until ctx ends. Running jobs then have shutdown_timeout to finish. After this time,
+// asynq puts unfinished jobs back into their queues.
 func (w *Worker) serve(ctx context.Context) error {
 	w.log.Info("running jobs")
 	var others sync.WaitGroup
-	others.Go(func() { _ = w.cron.Run(ctx) }) // it always returns nil
+	others.Go(func() { _ = w.cron.Run(ctx) }) // the error is always nil
 	others.Go(func() { w.watchRedis(ctx) })
 	others.Go(func() { reaper.Run(ctx) })
 	if w.options.File != "" {
@@ -244,7 +245,7 @@ func (w *Worker) serve(ctx context.Context) error {
 	w.stopping.Store(true)
 	w.log.Info("stopping: waiting for running jobs", "within", w.config.Load().ShutdownTimeout)
 	w.server.Shutdown()
-	w.commands.Wait() // until commands that outlived the shutdown are killed
+	w.commands.Wait() // for the end of killed commands
 	others.Wait()
 	w.log.Info("stopped")
 	return nil
@@ -253,7 +254,7 @@ func (w *Worker) serve(ctx context.Context) error {
 // checkInterval is the time between two checks that Redis can be used.
 const checkInterval = 10 * time.Second
 
-// watchRedis notices problems of Redis also while no job runs.
+// watchRedis checks Redis, so that problems are logged even if no job runs.
 func (w *Worker) watchRedis(ctx context.Context) {
 	tick := time.NewTicker(checkInterval)
 	defer tick.Stop()
@@ -262,7 +263,7 @@ func (w *Worker) watchRedis(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			_ = w.ready(ctx) // logs changes
+			_ = w.ready(ctx) // logs the begin and the end of a problem
 			w.checkEviction(ctx)
 		}
 	}
@@ -301,23 +302,23 @@ func (w *Worker) logFailure(ctx context.Context, task *asynq.Task, err error) {
 	}
 }
 
-// refusedError is the reason for which a job is archived before it takes permits.
+// refusedError says why a handler refuses a job. The job takes no permits.
 type refusedError struct{ error }
 
 func (e refusedError) Unwrap() error { return e.error }
 
 // refusals counts the jobs that are refused for the same cause within a minute. The log has a line
-// about the first of them, and one about the number of the others.
+// about the first of these jobs, and a line with the number of the others.
 type refusals struct {
 	mu     sync.Mutex
-	others map[string]int
+	others map[string]int // number of the other jobs, by cause
 }
 
-// particular matches the words of an error that differ between jobs, such as a URL.
+// variableWords matches the words of an error that differ between jobs, such as a URL.
 var variableWords = regexp.MustCompile(`\S*[0-9/]\S*`)
 
-// isFirst reports whether the log needs a line about a refused job. Of more than 100 causes in a
-// minute, it needs one for each job.
+// isFirst counts a refused job, and reports whether the job is the first with its cause. It knows
+// 100 causes, and reports true for each job with a further cause.
 func (r *refusals) isFirst(log *slog.Logger, typename, text string) bool {
 	cause := typename + " " + variableWords.ReplaceAllString(text, "…")
 	r.mu.Lock()
@@ -343,8 +344,8 @@ func (r *refusals) isFirst(log *slog.Logger, typename, text string) bool {
 	return true
 }
 
-// rule returns what a job needs before it runs. If the job's handler would reject the job, rule
-// returns an error, which archives the job before it takes permits.
+// rule returns the rule of a job. If the job's handler would reject the job, rule returns an error,
+// so that the job is archived and takes no permits.
 func (w *Worker) rule(ctx context.Context, task *asynq.Task) (scheduler.Rule, error) {
 	if h := w.handlerOf(task.Type()); h != nil {
 		if err := h.Check(task); err != nil {
@@ -357,8 +358,8 @@ func (w *Worker) rule(ctx context.Context, task *asynq.Task) (scheduler.Rule, er
 	return config.RuleIn(w.config.Load)(ctx, task)
 }
 
-// keptRule is the rule of a job if the config has no rules, perhaps because the worker did not find
-// its file. A waiting job keeps the limits that another worker's config gave it.
+// keptRule returns the rule of a job if the config has no rules, perhaps because its file is missing.
+// A waiting job keeps the limits for which it waits.
 func (w *Worker) keptRule(ctx context.Context, task *asynq.Task) (rule scheduler.Rule, err error) {
 	queue, id, _ := scheduler.GetJob(ctx)
 	limiter := w.waitDB
@@ -395,8 +396,7 @@ type handlers struct {
 	commands *tasks.ExecHandler
 }
 
-// newHandlers returns the handlers of a config. If a file that the config names cannot be used, the
-// error says which.
+// newHandlers returns the handlers of a config. An error names the file that cannot be used.
 func newHandlers(c *config.Config) (h handlers, err error) {
 	if h.calls, err = c.HTTP.Handler(); err != nil {
 		return h, err
@@ -408,8 +408,8 @@ func newHandlers(c *config.Config) (h handlers, err error) {
 	return h, nil
 }
 
-// handlerOf returns the handler of a task type, or nil. Its method Check returns the error with which
-// the handler would reject a task.
+// handlerOf returns the handler of a task type, or nil. Check returns an error for a task that the
+// handler would reject.
 func (h handlers) handlerOf(taskType string) interface {
 	asynq.Handler
 	Check(task *asynq.Task) error
@@ -431,8 +431,7 @@ func Schedules(rdb redis.UniversalClient, c *config.Config, log *slog.Logger) (*
 	return runner, runner.Set(c.Schedules.Entries())
 }
 
-// crawlClient enqueues the pages of a crawl with the config's timeout and retention, as the command
-// enqueue does.
+// crawlClient enqueues the pages of a crawl with the timeout and retention of the current config.
 type crawlClient struct {
 	*scheduler.Client
 	config func() *config.Config
@@ -450,10 +449,10 @@ func (c crawlClient) EnqueueContext(ctx context.Context, task *asynq.Task, opts 
 	return c.Client.EnqueueContext(ctx, task, opts...)
 }
 
-// asynqLog passes asynq's lines on to log. Lines of level info become debug lines.
+// asynqLog writes the lines of asynq to log. Its lines of level info become debug lines.
 type asynqLog struct{ log *slog.Logger }
 
-var asynqContext = redishealth.MayBeLate(context.Background()) // context of asynq's lines, which may come after the outage that they are about
+var asynqContext = redishealth.MayBeLate(context.Background()) // a line of asynq can come after the end of its outage
 
 // Warn leaves out lines about a job that logFailure also logs.
 func (l asynqLog) Warn(args ...any) {

@@ -8,8 +8,7 @@
 //	                          script's files
 //	fails CODE COMMAND ARG…   requires this exit code; the command can begin with here
 //	poll REGEXP COMMAND ARG…  repeats the command until its output matches; it can begin with here
-//	signal NAME [N]           sends TERM, INT, HUP or KILL to all background processes, or to the
-//	                          N-th
+//	signal NAME [N]           sends TERM, INT, HUP or KILL to background process N, or to all
 //	api                       starts an HTTP server and sets $API to its URL
 //	calls N [PATH]            waits until the server has had N calls
 //	release                   lets $API/slow respond
@@ -93,7 +92,7 @@ func (c Command) Run(ctx context.Context, args ...string) Output {
 	return Output{code, out.String(), stderr.String()}
 }
 
-// attempt runs a command of a script: within this process if it begins with here.
+// execute runs a command of a script. If the command begins with here, it runs within this process.
 func execute(ts *testscript.TestScript, args []string) Output {
 	if args[0] != "here" {
 		out := Output{}
@@ -119,8 +118,7 @@ func execute(ts *testscript.TestScript, args []string) Output {
 	return ts.Value("here").(Command).Run(context.Background(), args...)
 }
 
-// show makes the output of a command that `here` ran available to the script's stdout and stderr.
-// testscript does that for processes.
+// showOutput writes the output of a command that `here` ran to the script's stdout and stderr.
 func showOutput(ts *testscript.TestScript, args []string, out Output) {
 	if args[0] == "here" {
 		_, _ = io.WriteString(ts.Stdout(), out.Out)

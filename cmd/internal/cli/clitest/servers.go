@@ -111,8 +111,8 @@ func jobs(ts *testscript.TestScript, neg bool, args []string) {
 	})
 }
 
-// startLocked starts a Redis with the ACL users of docs/operating.md, whose rights here include the
-// keys of every scope, and sets $REDIS_WORKER, $REDIS_ENQUEUE and $REDIS_PAGE to their URLs.
+// startLocked starts a Redis with the ACL users of docs/operating.md. Here they may use every scope.
+// It sets $REDIS_WORKER, $REDIS_ENQUEUE and $REDIS_PAGE to the users' URLs.
 func startLocked(ts *testscript.TestScript, args ...string) *redisServer {
 	s, users := redistest.RunWithUsers(tb{ts}, "../../docs/operating.md", "*", args...)
 	for name := range users {

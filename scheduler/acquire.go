@@ -16,16 +16,16 @@ import (
 )
 
 const (
-	// ruleTimeout is how long a batch waits for the results of RuleFor. A job whose RuleFor takes
-	// longer requests its permits later, in another call.
+	// ruleTimeout is how long a batch of jobs waits for the results of RuleFor. A job whose RuleFor
+	// takes longer requests its permits in a later call.
 	ruleTimeout = 2 * time.Millisecond
-	// asynqTimeout is asynq's timeout of a job that has neither a timeout nor a deadline.
-	asynqTimeout = 30 * time.Minute
+	// asynqDefaultTimeout is asynq's timeout of a job that has neither a timeout nor a deadline.
+	asynqDefaultTimeout = 30 * time.Minute
 	// maxBatch is the maximum number of jobs in one dequeue and in one request for permits, because
 	// Redis serves no other client while a script runs.
 	maxBatch = 64
-	// deniedWindow is how long after a denial the server holds fetched jobs back, each for up to
-	// admitTime. In that time denied jobs are put back before asynq gets them.
+	// For deniedWindow after a denial, asynq gets a fetched job only after the limiter's result, or
+	// after admitTime.
 	deniedWindow = time.Second
 )
 
@@ -38,18 +38,17 @@ type permits interface {
 	RateLimited(ctx context.Context, job waitdb.Job, limited waitdb.RateLimit, needs ...throttle.Need) (waitdb.Decision, error)
 }
 
-// request requests permits for the jobs of one batch, in their order. It does not wait for the
-// results. A slow RuleFor delays its own job only. The job fails if RuleFor has not returned at the
-// job's Timeout or Deadline, whichever is earlier. A Deadline that has passed already does not
-// count here. If neither counts, RuleFor has asynqTimeout.
-func (s *scope) request(all ...*attempt) {
-	rules, ends, now := make([]<-chan result[Rule], len(all)), make([]time.Time, len(all)), time.Now()
+// requestPermits requests permits for the jobs of one batch, in their order, and does not wait for
+// the results. A slow RuleFor delays only its own job. RuleFor may run until the job's Timeout or
+// Deadline, or for asynqDefaultTimeout if the job has neither.
+func (s *scope) requestPermits(all ...*attempt) {
+	rules, deadlines, now := make([]<-chan result[Rule], len(all)), make([]time.Time, len(all)), time.Now()
 	for i, a := range all {
-		if ends[i] = a.endOf(now); !ends[i].After(now) {
-			ends[i] = now.Add(cmp.Or(a.timeout, asynqTimeout))
+		if deadlines[i] = a.deadlineFrom(now); !deadlines[i].After(now) {
+			deadlines[i] = now.Add(cmp.Or(a.timeout, asynqDefaultTimeout))
 		}
 		a.done, a.decision = make(chan struct{}), waitdb.Decision{}
-		rules[i] = s.askRule(a.JobID, a.task, ends[i])
+		rules[i] = s.askRule(a.JobID, a.task, deadlines[i])
 	}
 	wait, cancel := context.WithTimeout(context.Background(), ruleTimeout)
 	defer cancel()
@@ -61,50 +60,49 @@ func (s *scope) request(all ...*attempt) {
 			continue
 		}
 		go func() {
-			ctx, cancel := context.WithDeadline(context.Background(), ends[i])
+			ctx, cancel := context.WithDeadline(context.Background(), deadlines[i])
 			defer cancel()
 			r, ok := receive(ctx, rules[i])
 			if a.rule, a.err = r.value, r.err; !ok {
 				a.err = fmt.Errorf("RuleFor has not returned: %w", context.DeadlineExceeded)
 			}
-			s.send(a)
+			s.queueRequests(a)
 		}()
 	}
-	s.send(ready...)
+	s.queueRequests(ready...)
 }
 
 // askRule calls the program's RuleFor. The context of RuleFor is derived from the program's
-// BaseContext, holds the job and ends at end.
-func (s *Server) askRule(j job, task *asynq.Task, end time.Time) <-chan result[Rule] {
+// BaseContext, holds the job and ends at the deadline.
+func (s *Server) askRule(j job, task *asynq.Task, deadline time.Time) <-chan result[Rule] {
 	return goCall(s.log, "RuleFor", func() (Rule, error) {
 		base, err := s.baseContext()
 		if err != nil {
 			return Rule{}, err
 		}
 		base = context.WithValue(context.WithValue(base, jobKey{}, j), queueKey{}, s.shards.QueueOf(j.Queue))
-		ctx, cancel := context.WithDeadline(base, end)
+		ctx, cancel := context.WithDeadline(base, deadline)
 		defer cancel()
 		return s.rules.RuleFor(ctx, task)
 	})
 }
 
-// requestQueue holds the requests of a scope that have not been sent, in the order in which send
-// was called. One call to the limiter is made at a time. Requests that are added meanwhile are sent
-// in the next call.
+// requestQueue holds the requests of a scope that have not been sent, in order. One call to the
+// limiter runs at a time. Requests that are added during a call are sent in the next one.
 type requestQueue struct {
-	mu      sync.Mutex
-	waiting []*attempt
-	busy    bool // whether requests are being sent
+	mu        sync.Mutex
+	waiting   []*attempt
+	isSending bool
 }
 
-// send queues the requests of jobs whose RuleFor has returned. For a job that does not run, or has
-// no needs, it closes done at once.
-func (s *scope) send(ready ...*attempt) {
+// queueRequests queues the requests of jobs whose RuleFor has returned. If a job does not run or
+// has no needs, queueRequests closes its channel done at once.
+func (s *scope) queueRequests(ready ...*attempt) {
 	q := &s.requests
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for _, a := range ready {
-		a.sentAt = time.Now()
+		a.requestQueuedAt = time.Now()
 		if errors.Is(a.err, throttle.ErrUnavailable) {
 			_, a.err = s.outcomeError(a, a.decision, a.err)
 		} else if a.err == nil {
@@ -120,10 +118,10 @@ func (s *scope) send(ready ...*attempt) {
 			close(a.done)
 		}
 	}
-	if len(q.waiting) == 0 || q.busy {
+	if len(q.waiting) == 0 || q.isSending {
 		return
 	}
-	q.busy = true
+	q.isSending = true
 	go func() {
 		q.mu.Lock()
 		defer q.mu.Unlock()
@@ -135,11 +133,11 @@ func (s *scope) send(ready ...*attempt) {
 			s.acquire(batch)
 			q.mu.Lock()
 		}
-		q.waiting, q.busy = nil, false
+		q.waiting, q.isSending = nil, false
 	}()
 }
 
-// acquire requests the permits of the jobs from the limiter, in their order, and publishes the
+// acquire requests the permits of the jobs from the limiter, in their order, and sets their
 // results. If the rules' limits are not defined in Redis yet, acquire defines them first.
 func (s *scope) acquire(all []*attempt) {
 	ctx := context.Background()
@@ -161,8 +159,8 @@ func (s *scope) acquire(all []*attempt) {
 	}
 	for i, a := range all {
 		d, err := results[i].Decision, results[i].Err
-		// The handler of a retry sees the wait since the backoff. The handler of a job that was
-		// allowed before and did not start sees the earlier wait and its denials, too.
+		// A retry's wait begins at the end of its backoff. If a job was allowed before and did not
+		// start, its earlier wait and denials count, too.
 		switch p := a.position; {
 		case !d.OK() || p.queuedAt.IsZero():
 		case !p.notStarted:
@@ -170,7 +168,7 @@ func (s *scope) acquire(all []*attempt) {
 		case d.Denials+p.denials > 0:
 			d.Denials, d.Waited = d.Denials+p.denials, max(0, d.At.Sub(p.retryAt))
 		}
-		s.stats.LimiterCalls.Observe(time.Since(a.sentAt))
+		s.stats.LimiterCalls.Observe(time.Since(a.requestQueuedAt))
 		if err == nil {
 			s.stats.CountDecision(a.rule.Needs, d)
 		} else {
@@ -185,16 +183,15 @@ func (s *scope) acquire(all []*attempt) {
 	}
 }
 
-// waitdbJob returns the attempt's job as the limiter needs it. The deadline in the result is one
-// second before the job's own. So the limiter ends a wait that is too long, and its decision names
-// the limit for which the job waited.
+// waitdbJob returns the attempt's job as the limiter needs it. The result's Deadline is one second
+// before the job's own, so that the limiter ends the wait and names the limit for which the job
+// waited.
 func (s *scope) waitdbJob(a *attempt) waitdb.Job {
 	j := waitdb.Job{
 		JobID: a.JobID, Priority: waitdbPriority[a.rule.Priority], MaxWait: a.rule.MaxWait, Grant: s.grant,
 		MaxAdvance: 2 * waitdb.Advance, Fair: a.rule.FairnessKey, Weight: a.rule.FairnessWeight, New: a.isNew,
 	}
-	// Any producer can write the header of a job's own priority, so a text that is no level is
-	// ignored.
+	// Producers can write any text into this header, so a text that is no level is ignored.
 	if p, ok := waitdbPriority[PriorityLevel(a.task.Headers()[headerPriority])]; ok {
 		j.Priority = p
 	}
@@ -211,14 +208,13 @@ func (s *scope) waitdbJob(a *attempt) waitdb.Job {
 }
 
 // outcomeError returns a nil error if the job is to run. Any other error makes asynq put the job
-// back, archive it or delete it. The Decision is d, or zero if the job runs without permits: see
-// resolveImpossible. If the limiter is unavailable, the job is put back for a second: a job must
-// not run without permits, and must not spend its retries on an outage.
+// back, archive it or delete it. The Decision is zero if the job runs without permits, and d in all
+// other cases. If the limiter is unavailable, the job is put back for a second.
 func (s *scope) outcomeError(a *attempt, d waitdb.Decision, err error) (waitdb.Decision, error) {
 	switch {
 	case errors.Is(err, throttle.ErrUnavailable):
-		// The limiter may have added the job to a lane. With denied set, the dispatcher can promote
-		// it.
+		// The limiter may have added the job to a lane. If denied is set, the dispatcher can
+		// promote the job.
 		return d, &putBackError{error: err, at: time.Now().Add(time.Second), denied: true}
 	case err != nil:
 		return d, &attemptError{error: err, final: true}
@@ -233,9 +229,8 @@ func (s *scope) outcomeError(a *attempt, d waitdb.Decision, err error) (waitdb.D
 }
 
 // denied returns the error of a job that waits for permits. asynq keeps the job in its retry set
-// until the dispatcher promotes it. The retry time is a fallback for a lost promotion. It is later
-// than the estimated wait, because a job that asynq retries too early is denied again. If promotion
-// is disabled, the retry time is the estimated wait.
+// until the dispatcher promotes the job, or until the retry time. If promotion is enabled, the
+// retry time is later than the estimated wait, because an early retry would be denied again.
 func (s *Server) denied(d waitdb.Decision, err error) *putBackError {
 	delay := d.PutBack
 	if !s.canPromote.Load() {

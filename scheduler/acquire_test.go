@@ -131,7 +131,7 @@ func TestStalePermits_GivenBack(t *testing.T) {
 // request requests permits for a job that asynq does not have, and waits for the result.
 func (st *stack) request(id string, position queuePosition) *attempt {
 	a := &attempt{scope: st.server.scopes[0], Job: asynqdb.Job{JobID: job{Queue: "default", ID: id}}, task: asynq.NewTask("job", nil), position: position}
-	a.scope.request(a)
+	a.scope.requestPermits(a)
 	<-a.done
 	return a
 }

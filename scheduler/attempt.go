@@ -21,33 +21,33 @@ import (
 type job = throttle.JobID
 
 // attempt is one try to run a job, from the dequeue that fetched the job until asynq has written
-// how the try ended. Each fetch of a denied job is an attempt here, though asynq does not count
-// attempts that were denied.
+// how the try ended. Each fetch of a job is an attempt here, even if the job is denied. asynq does
+// not count denied attempts.
 type attempt struct {
-	asynqdb.Job // as the dequeue took it
+	asynqdb.Job // as the dequeue returned it
 	scope       *scope
-	task        *asynq.Task // nil if the message cannot be read, which asynq reports
-	statsTask   stats.Task  // the queue and type that count the job in the stats
-	retried     int         // asynq's count of the job's failures
+	task        *asynq.Task // nil if the message is not valid
+	statsTask   stats.Task
+	retried     int // asynq's count of the job's failures
 	maxRetry    int
-	timeout     time.Duration // of each attempt, as the job's producer has set it; zero means none
-	deadline    time.Time     // of all attempts together; zero means none
+	timeout     time.Duration // for each attempt; zero means none
+	deadline    time.Time     // for all attempts together; zero means none
 	position    queuePosition
-	isNew       bool      // whether the job has never been put back, and has never failed
+	isNew       bool      // whether the job was never put back and never failed
 	leaseEnd    time.Time // the end of the lease as the dequeue set it; asynq may extend the lease
-	restarts    int       // how often the permits were too old before the handler started
+	staleRuns   int       // how often run has returned stale
 
-	done     chan struct{} // closed when the next five fields are set; nil before the request
-	rule     Rule
-	decision waitdb.Decision // the limiter's; zero without a request, or if the job runs without permits
-	err      error           // why the job does not run, or nil
-	sentAt   time.Time       // when the request was queued, which is before it was sent
-	startAt  time.Time       // when the handler may start
+	done            chan struct{} // closed when the next five fields are set; nil before the request
+	rule            Rule
+	decision        waitdb.Decision // zero if no permits were requested, or the job runs without them
+	err             error           // why the job does not run, or nil
+	requestQueuedAt time.Time
+	startAt         time.Time // when the handler may start
 
 	// inFlight.mu guards the next three fields.
-	taken bool      // whether asynq has called the handler, or ended the attempt without that call
-	slot  bool      // whether the attempt occupies a worker slot
-	until time.Time // when the server may forget an attempt that has no slot
+	isTaken  bool // whether the handler was called, or asynq ended the attempt without it
+	hasSlot  bool
+	forgetAt time.Time // set when the attempt loses its slot
 
 	end     atomic.Pointer[attemptEnd] // never nil; replaced by the goroutine that runs the handler
 	began   time.Time                  // when the handler started
@@ -57,17 +57,17 @@ type attempt struct {
 
 // attemptEnd is what the server must know when asynq writes the end of an attempt.
 type attemptEnd struct {
-	queuedAt time.Time // when the job first requested permits; zero until the handler runs
-	keep     bool      // whether to record the attempt: it or an earlier attempt of the job failed
-	took     time.Duration
-	retry    *RetryPolicy // of the job's rule; nil until the handler runs
-	// putBack is nil if the job is not put back. After the last attempt asynq would archive the job
-	// whatever the error is. Therefore redisClient puts the job back itself.
+	queuedAt    time.Time // when the job first requested permits; zero until the handler runs
+	mustRecord  bool      // whether this attempt of the job, or an earlier one, failed
+	took        time.Duration
+	retryPolicy *RetryPolicy // the rule's Retry; nil until the handler runs
+	// putBack is nil if the job is not put back. redisClient itself puts the job back, because
+	// asynq would archive the job on its last attempt.
 	putBack *putBackError
 }
 
-// newAttempt returns the attempt of a job, fetched or not. The attempt's task is nil if asynq's
-// message is not valid.
+// newAttempt returns the attempt of a job. The attempt's task is nil if the job's message is not
+// valid.
 func (s *Server) newAttempt(j asynqdb.Job, leaseEnd time.Time) *attempt {
 	a := &attempt{Job: j, scope: s.scopeOf(j.Queue), leaseEnd: leaseEnd}
 	a.end.Store(&attemptEnd{})
@@ -135,17 +135,17 @@ func (a *attempt) expiredError() error {
 	return &attemptError{error: err, final: true}
 }
 
-// inFlight holds a server's attempts from when asynq gets the job until asynq has written to Redis
-// how the attempt ended. It is safe for concurrent use.
+// inFlight holds a server's attempts, each from the moment when asynq gets the job until asynq has
+// written to Redis how the attempt ended. It is safe for concurrent use.
 type inFlight struct {
 	mu       sync.Mutex
 	attempts map[job]*attempt
-	slots    int       // worker slots that attempts occupy
-	sweep    time.Time // when old attempts are removed next
+	occupied int       // number of occupied worker slots
+	sweepAt  time.Time // when old attempts are removed next
 }
 
-// writeBackTime is the minimum time for which an attempt without a slot is kept: asynq tries to
-// write its end until the lease ends, after 30 s.
+// writeBackTime is the minimum time for which an attempt without a slot is kept. asynq tries for up
+// to 30 s to write how the attempt ended.
 const writeBackTime = time.Minute
 
 // add adds the attempt of a job that asynq gets. An earlier attempt of the job loses its slot.
@@ -156,16 +156,16 @@ func (f *inFlight) add(a *attempt) {
 		f.attempts = map[job]*attempt{}
 	}
 	now := time.Now()
-	if now.After(f.sweep) {
-		f.sweep = now.Add(writeBackTime)
-		maps.DeleteFunc(f.attempts, func(_ job, a *attempt) bool { return !a.slot && now.After(a.until) })
+	if now.After(f.sweepAt) {
+		f.sweepAt = now.Add(writeBackTime)
+		maps.DeleteFunc(f.attempts, func(_ job, a *attempt) bool { return !a.hasSlot && now.After(a.forgetAt) })
 	}
-	if before := f.attempts[a.JobID]; before != nil && before.slot {
-		before.slot = false
-		f.slots--
+	if before := f.attempts[a.JobID]; before != nil && before.hasSlot {
+		before.hasSlot = false
+		f.occupied--
 	}
-	a.slot = true
-	f.slots++
+	a.hasSlot = true
+	f.occupied++
 	f.attempts[a.JobID] = a
 }
 
@@ -182,36 +182,35 @@ func (f *inFlight) take(j job) *attempt {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	a := f.attempts[j]
-	if a == nil || a.taken {
+	if a == nil || a.isTaken {
 		return nil
 	}
-	a.taken = true
+	a.isTaken = true
 	return a
 }
 
-// release frees the slot of an attempt. If written says that the attempt's end is in Redis, release
-// also removes the attempt. A later attempt of the job stays.
+// release frees the slot of an attempt. If asynq has written how the attempt ended, release also
+// removes the attempt, but not a later one of the same job.
 func (f *inFlight) release(a *attempt, written bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if a.slot {
-		a.slot, a.until = false, time.Now().Add(writeBackTime)
-		f.slots--
+	if a.hasSlot {
+		a.hasSlot, a.forgetAt = false, time.Now().Add(writeBackTime)
+		f.occupied--
 	}
 	if written && f.attempts[a.JobID] == a {
 		delete(f.attempts, a.JobID)
 	}
 }
 
-// busy returns how many slots attempts occupy.
-func (f *inFlight) busy() int {
+// occupiedSlots returns the number of occupied worker slots.
+func (f *inFlight) occupiedSlots() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.slots
+	return f.occupied
 }
 
-// putsBack reports whether a job with that ID is being put back, in any queue. It looks at all
-// attempts. That is cheap enough, because it is called only when asynq is about to archive a job.
+// putsBack reports whether a job with that ID is being put back, in any queue.
 func (f *inFlight) putsBack(id string) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()

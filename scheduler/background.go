@@ -10,9 +10,8 @@ import (
 	"github.com/headgate/headgate/internal/redishealth"
 )
 
-// dispatch runs the dispatchers of all scopes until the context ends. It first tests promotion: see
-// checkPromote. If promotion is disabled, it runs no dispatcher, and asynq's polls bring denied
-// jobs back.
+// dispatch runs the dispatchers of all scopes until the context ends. If promotion is disabled,
+// dispatch runs no dispatcher, and asynq's polls bring denied jobs back.
 func (s *Server) dispatch(ctx context.Context) {
 	s.checkPromote(ctx)
 	for _, c := range s.scopes {
@@ -35,8 +34,8 @@ func (s *Server) dispatch(ctx context.Context) {
 }
 
 // checkPromote disables promotion if asynq's layout of data in Redis is not the expected one. It
-// retries while Redis is unavailable. One failed check is not enough, because someone may flush
-// Redis during a check.
+// retries while Redis is unavailable. Two checks must fail, because someone may flush Redis during
+// one.
 func (s *Server) checkPromote(ctx context.Context) {
 	queues := s.scopes[0].queueHealth.Watch()
 	for failures := 0; s.canPromote.Load(); sleep(ctx, dispatcher.ErrorPause) {

@@ -59,7 +59,7 @@ func (c *Client) EnqueueContext(ctx context.Context, task *asynq.Task, opts ...a
 	}
 	ctx, end := traceEnqueue(ctx, task)
 	headers := headersIn(opts)
-	otel.GetTextMapPropagator().Inject(ctx, propagation.MapCarrier(headers)) // the context's span, if the program has set a propagator
+	otel.GetTextMapPropagator().Inject(ctx, propagation.MapCarrier(headers))
 	if c.shards != nil {
 		var err error
 		if opts, err = c.shards.choose(ctx, task, opts); err != nil {
@@ -97,8 +97,8 @@ func (c *Client) EnqueueAll(ctx context.Context, tasks ...*asynq.Task) []Enqueue
 }
 
 // enqueue calls EnqueueContext in one goroutine for each task, and intercepts the script that asynq
-// sends for the task. When every running goroutine waits for its script, enqueue sends all of these
-// scripts in one pipeline, with one marker for each queue to which they may add pending jobs.
+// sends for the task. When all running goroutines wait, enqueue sends their scripts and the queues'
+// markers in one pipeline.
 func (c *Client) enqueue(ctx context.Context, tasks []*asynq.Task, results []EnqueueResult) {
 	scripts := make(chan *pendingScript) // nil means that a goroutine has ended
 	for i, task := range tasks {
@@ -155,9 +155,8 @@ type pendingScript struct {
 	sent  chan struct{}
 }
 
-// enqueueRedis is the Redis client of asynq's client. It adds headers to asynq's encoded task
-// message, because a copy of a task would lose its unexported options. It also sets the marker of
-// the queue.
+// enqueueRedis is the Redis client of asynq's client. It adds headers to asynq's encoded message,
+// because a copy of a task would lose the task's options. It also sets the queue's marker.
 type enqueueRedis struct{ redis.UniversalClient }
 
 // SAdd implements redis.SetCmdable. asynq registers a queue with it, so SAdd validates the name.
@@ -170,7 +169,8 @@ func (e enqueueRedis) SAdd(ctx context.Context, key string, members ...any) *red
 	return e.UniversalClient.SAdd(ctx, key, members...)
 }
 
-// validQueue rejects a queue name with a line break, because lane names use it as a separator.
+// validQueue rejects a queue name with a line break, because line breaks separate the parts of lane
+// names.
 func validQueue(queue string) error {
 	if strings.Contains(queue, "\n") {
 		return &throttle.FieldError{Field: "queue", Value: strconv.Quote(queue), Want: "want a name without line breaks"}

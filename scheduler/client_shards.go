@@ -74,14 +74,13 @@ func (c *clientShards) choose(ctx context.Context, task *asynq.Task, opts []asyn
 }
 
 // check returns an error if the queue's servers have another number of shards than this client.
-// With another number of shards, most shard keys belong to another shard.
 func (c *clientShards) check(ctx context.Context, q shard.Queue) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.checked[q.Name] {
 		return nil
 	}
-	n, err := storedShards(ctx, c.rdb, q.Name)
+	n, err := storedShardCount(ctx, c.rdb, q.Name)
 	if err != nil {
 		return err
 	}

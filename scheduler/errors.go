@@ -39,8 +39,8 @@ func (d retryAfter) Error() string { return "retry after " + duration.Text(time.
 // spends no attempt, its permits stay used, and no ErrorHandler is called.
 //
 // The error may be wrapped; asynq shows its text for the job. If the job has no permits, or its
-// rule blocks nothing that the job needs, the job is put back until that time, as with RetryAfter.
-// If until is zero, such a job fails.
+// rule blocks nothing that the job needs, the job is put back until that time, as with RetryAfter,
+// or fails if until is zero.
 func RateLimited(until time.Time) error { return &rateLimitedError{until} }
 
 type rateLimitedError struct{ until time.Time }
@@ -63,9 +63,9 @@ type putBackAs struct{ payload []byte }
 // Error implements error.
 func (*putBackAs) Error() string { return "put back with another payload" }
 
-// IsPutBack reports whether a handler's error is no failure, because it puts the job back. Such an
-// error wraps one from RetryAfter, RateLimited or PutBackAs. IsPutBack is for middleware that logs
-// or counts failures.
+// IsPutBack reports whether a handler's error puts the job back. Such an error is no failure, and
+// wraps one from RetryAfter, RateLimited or PutBackAs. Middleware that logs or counts failures can
+// call IsPutBack.
 //
 // If an error also wraps asynq.SkipRetry or asynq.RevokeTask, RateLimited and PutBackAs still put
 // the job back, but RetryAfter does not.
@@ -73,18 +73,18 @@ func IsPutBack(err error) bool {
 	_, later := errors.AsType[retryAfter](err)
 	_, limited := errors.AsType[*rateLimitedError](err)
 	_, as := errors.AsType[*putBackAs](err)
-	return limited || as || later && !ends(err)
+	return limited || as || later && !forbidsRetry(err)
 }
 
-// ends reports whether asynq does not retry a job after an error.
-func ends(err error) bool {
+// forbidsRetry reports whether an error keeps asynq from retrying the job.
+func forbidsRetry(err error) bool {
 	return errors.Is(err, asynq.SkipRetry) || errors.Is(err, asynq.RevokeTask)
 }
 
-// ImpossibleError is why a job was archived or dropped: it can never have its permits, its MaxWait
-// or deadline passed while it waited, or its limit does not exist. The text of the error names the
-// limit and what would be right; asynq shows it as the job's last error. The error wraps
-// asynq.SkipRetry, or asynq.RevokeTask if the job was dropped.
+// ImpossibleError is why a job was archived or dropped. The job can never get its permits, its
+// limit does not exist, or its MaxWait or deadline passed while the job waited. asynq shows the
+// error's text, with the limit, as the job's last error. The error wraps asynq.SkipRetry, or
+// asynq.RevokeTask if the job was dropped.
 type ImpossibleError struct {
 	Decision throttle.Decision
 	action   error
@@ -96,14 +96,14 @@ func (e *ImpossibleError) Error() string { return e.Decision.String() }
 // Unwrap makes asynq archive or delete the job at once.
 func (e *ImpossibleError) Unwrap() error { return e.action }
 
-// putBackError makes asynq write a job back without a failure. asynq shows the text of the wrapped
-// error. If asynq's call has that text, redisClient.replace puts the job back in place of the call.
+// putBackError makes asynq put a job back without a failure. redisClient.replace recognizes asynq's
+// call by the error's text, and puts the job back in place of the call.
 type putBackError struct {
 	error
-	at       time.Time     // when asynq itself brings the job back
-	as       *putBackAs    // the new payload; nil keeps the old one
-	denied   bool          // whether the job waits for permits, so that it may be promoted before at
-	position queuePosition // the position that the job keeps; zero for none
+	at         time.Time     // when asynq's poll brings the job back
+	newPayload *putBackAs    // nil keeps the old payload
+	denied     bool          // whether the job waits for permits, and may be promoted before the time at
+	position   queuePosition // the position that the job keeps; zero for none
 }
 
 // Error returns the wrapped error's text as asynq stores it.
@@ -112,9 +112,8 @@ func (e *putBackError) Error() string { return storable(e.error.Error()) }
 // Unwrap returns the wrapped error.
 func (e *putBackError) Unwrap() error { return e.error }
 
-// attemptError is an error that asynq can store. It also says whether and when asynq retries the
-// job. Its text is the text of the wrapped error. It does not wrap asynq.SkipRetry, because that
-// would change the text.
+// attemptError says whether and when asynq retries the job. It does not wrap asynq.SkipRetry,
+// because that would change its text.
 type attemptError struct {
 	error
 	final bool           // whether asynq archives the job without a retry
@@ -131,8 +130,7 @@ func (e *attemptError) Unwrap() error { return e.error }
 func (e *attemptError) Is(target error) bool { return e.final && target == asynq.SkipRetry }
 
 // withoutDelay returns the error that the program's functions get. It unwraps an attemptError that
-// only sets a delay. A final error stays wrapped: it matches asynq.SkipRetry, so the functions see
-// that asynq archives the job.
+// only sets a delay. A final error stays wrapped, so that it matches asynq.SkipRetry.
 func withoutDelay(err error) error {
 	if own, ok := errors.AsType[*attemptError](err); ok && own.delay != nil {
 		return own.error
@@ -141,5 +139,5 @@ func withoutDelay(err error) error {
 }
 
 // storable replaces what is not UTF-8 in a text, because asynq stores the text in a protobuf
-// string. With any other text asynq could not end the attempt, and the job would stay active.
+// string.
 func storable(text string) string { return strings.ToValidUTF8(text, "\uFFFD") }

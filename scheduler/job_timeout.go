@@ -6,30 +6,27 @@ import (
 	"time"
 )
 
-// disabledOffset is added to the timeout and the deadline of a job that asynq gets, in seconds:
-// about 30,000 years. asynq starts its own timer when it fetches a job. That timer would include
-// the time for which the job waits for permits, and a job would fail at its deadline before it has
-// asked for permits. Therefore the server enforces the original values once the handler has
-// started. Original values are smaller, so the server gets an original value back as the remainder
-// of a division by disabledOffset.
+// disabledOffset, about 30,000 years in seconds, is added to the timeout and the deadline of a job
+// that asynq gets. It disables asynq's timer, because that timer would include the wait for
+// permits. The server enforces the original values when the handler has started. An original value
+// is the remainder of a division by disabledOffset.
 const disabledOffset = 1_000_000_000_000
 
-// endOf returns when an attempt that starts now must end, or the zero time if the job has neither a
-// timeout nor a deadline.
-func (a *attempt) endOf(now time.Time) time.Time {
+// deadlineFrom returns when an attempt that starts at the time now must end, or the zero time if
+// the job has neither a timeout nor a deadline.
+func (a *attempt) deadlineFrom(now time.Time) time.Time {
 	if end := now.Add(a.timeout); a.timeout > 0 && (a.deadline.IsZero() || end.Before(a.deadline)) {
 		return end
 	}
 	return a.deadline
 }
 
-// startTimer starts the timer of a handler. The context that it returns is derived from asynq's
-// context and ends at the timeout or the deadline. At that moment asynq abandons the attempt, even
-// if the handler has not returned. The function stop ends the timer, and reports whether the
-// handler took too long.
+// startTimer starts the timer of a handler. At the job's timeout or deadline the returned context
+// ends, and asynq abandons the attempt, even if the handler still runs. The function stop ends the
+// timer, and reports whether the handler took too long.
 func (a *attempt) startTimer(ctx context.Context) (_ context.Context, stop func() (over bool)) {
 	over := func() bool { return errors.Is(ctx.Err(), context.DeadlineExceeded) }
-	end := a.endOf(a.began)
+	end := a.deadlineFrom(a.began)
 	if end.IsZero() {
 		return ctx, over
 	}
@@ -47,13 +44,12 @@ func (a *attempt) startTimer(ctx context.Context) (_ context.Context, stop func(
 	}
 }
 
-// runContext is the parent of the context that asynq makes for one attempt. asynq abandons an
-// attempt when that context ends, and sets its deadline before the handler starts. Because the
-// deadline cannot be changed later, the handler's timer ends the parent, with the error of a passed
-// deadline.
+// runContext is the parent of the context that asynq makes for one attempt. asynq sets the deadline
+// of its context before the handler starts. Therefore the handler's timer ends the parent, with the
+// error of a passed deadline.
 //
-// Its values are those of the program's context and not those of own: package context would find
-// own's cancelCtx there, and use its error, Canceled, in place of Err.
+// Its values do not come from own: package context would find own's cancelCtx among them, and use
+// the error Canceled in place of Err.
 type runContext struct {
 	context.Context // the program's, with the runContext itself as a value
 	own             context.Context
@@ -64,9 +60,9 @@ type runContext struct {
 type runContextKey struct{}
 
 // newRunContext makes the parent of asynq's context for one attempt from the program's BaseContext.
-// If BaseContext fails, the new context has ended already, with that error, so that asynq fails the
-// job and calls no handler. The handler of Server.wrap ends the new context when asynq is done with
-// the attempt. Without that end, the program's context would keep a reference to the new one.
+// If BaseContext fails, the new context has ended with that error, so that asynq fails the job and
+// calls no handler. The handler of Server.wrap ends the new context, so that the program's context
+// keeps no reference to it.
 func (s *Server) newRunContext() context.Context {
 	base, err := s.baseContext()
 	if err != nil {
@@ -83,7 +79,7 @@ func (s *Server) newRunContext() context.Context {
 // Done implements context.Context.
 func (c *runContext) Done() <-chan struct{} { return c.own.Done() }
 
-// Err implements context.Context. Contexts that are derived from c read it once, when c ends.
+// Err implements context.Context.
 func (c *runContext) Err() error {
 	if err := c.own.Err(); err == nil || c.Context.Err() != nil {
 		return err

@@ -13,9 +13,8 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// limits are the limits that the server defines in Redis when it starts. If Redis is unavailable at
-// the start, the server defines them before the first request for permits. If Redis loses a limit
-// later, the limiter defines it again.
+// limits are the limits that the server defines in Redis when it starts, or before its first
+// request for permits if Redis was unavailable.
 type limits struct {
 	list    []throttle.Limit
 	byName  map[string]throttle.Limit
@@ -37,7 +36,7 @@ func newLimits(list []throttle.Limit, defined bool) *limits {
 // wraps throttle.ErrUnavailable, Redis may have some of the new limits. Define may be called at any
 // time, from any goroutine.
 func (s *Server) Define(ctx context.Context, limits ...throttle.Limit) error {
-	parts, err := s.parts(limits)
+	parts, err := s.limitsByScope(limits)
 	if err != nil {
 		return err
 	}
@@ -52,8 +51,9 @@ func (s *Server) Define(ctx context.Context, limits ...throttle.Limit) error {
 	return nil
 }
 
-// parts returns the limits of each scope. A shard gets its part of a divided limit.
-func (s *Server) parts(limits []throttle.Limit) ([][]throttle.Limit, error) {
+// limitsByScope returns the limits of each scope, in the order of s.scopes. A shard gets its part
+// of a divided limit.
+func (s *Server) limitsByScope(limits []throttle.Limit) ([][]throttle.Limit, error) {
 	parts := make([][]throttle.Limit, len(s.scopes))
 	for i, c := range s.scopes {
 		var err error
@@ -64,7 +64,8 @@ func (s *Server) parts(limits []throttle.Limit) ([][]throttle.Limit, error) {
 	return parts, nil
 }
 
-// define defines the limits in Redis if that has not been done. It is called before every request.
+// define defines the limits in Redis if this server has not done so yet. It is called before every
+// request.
 func (s *scope) define(ctx context.Context) error {
 	l := s.limits.Load()
 	if l.defined || len(l.list) == 0 {
@@ -103,19 +104,19 @@ func storedLimits(ctx context.Context, limiter *waitdb.DB, names []string) (fiel
 		return nil, nil, err
 	}
 	for i, name := range names {
-		of := hashes[i].Val()
-		_, complete := limiter.Internals().Parse(name, of)
-		isDeleted := len(of) == 0 && deleted.Val()[i] != nil
-		fields = append(fields, of)
+		hash := hashes[i].Val()
+		_, complete := limiter.Internals().Parse(name, hash)
+		isDeleted := len(hash) == 0 && deleted.Val()[i] != nil
+		fields = append(fields, hash)
 		lost = append(lost, !isDeleted && (!complete || summaries.Val()[i] == nil || !slices.Contains(listed.Val(), name)))
 	}
 	return fields, lost, nil
 }
 
 // compareLimits compares the server's limits with those in Redis. It defines a limit again if a
-// part of its definition is lost. It logs limits that another process has defined differently after
-// this one: the last definition of a limit is in force. The first call also logs limits that are
-// paused or were set at run time, because a restart neither resumes nor resets them.
+// part of its definition is lost. It logs limits that another process has defined differently,
+// because the last definition is in force. The first call also logs limits that are paused or were
+// set at run time, because a restart neither resumes nor resets them.
 func (s *scope) compareLimits(ctx context.Context) {
 	l := s.limits.Load()
 	if !l.defined || len(l.list) == 0 {

@@ -9,16 +9,15 @@ import (
 	"github.com/hibiken/asynq"
 )
 
-// asynqLog is the logger that asynq's server gets. It passes all lines to the program's logger, but
-// drops "Retry exhausted" for a job that is put back. asynq logs that line for any job on its last
+// asynqLog is the logger that asynq's server gets. It passes lines to the program's logger, except
+// "Retry exhausted" for a job that is put back. asynq logs that line for any job on its last
 // attempt, before redisClient puts the job back.
 type asynqLog struct {
 	asynq.Logger
 	inFlight *inFlight
 }
 
-// Warn implements asynq.Logger. The line has the job's ID but not its queue, so it is also dropped
-// if another queue's job of the same ID is put back.
+// Warn implements asynq.Logger.
 func (l asynqLog) Warn(args ...any) {
 	if id, ok := strings.CutPrefix(fmt.Sprint(args...), "Retry exhausted for task id="); ok && l.inFlight.putsBack(id) {
 		return

@@ -13,40 +13,40 @@ import (
 )
 
 const (
-	// minPoll is the first pause between two polls after a job came without a marker. asynq's own
-	// client, for example, sets no markers.
+	// minPoll is the first pause between two polls after a job came without a marker, for example
+	// from asynq's own client.
 	minPoll = 10 * time.Millisecond
-	// maxPoll is the longest pause while no marker is set. It is asynq's own poll interval.
+	// maxPoll is the longest pause between two polls by default, as in asynq.
 	maxPoll = time.Second
 	// maxErrorPause is the longest pause after a failed fetch.
 	maxErrorPause = 250 * time.Millisecond
 )
 
 // markerKey is the key of a queue's marker. A call that adds a pending job sets the marker, and
-// idle servers block on it. Redis wakes the server that has waited longest. One marker is enough
-// for many jobs, because the woken server sets it again if jobs are left.
+// idle servers wait for it in a blocking call. Redis wakes the server that has waited longest. One
+// marker is enough for many jobs, because the woken server sets it again if jobs are left.
 func markerKey(queue string) string { return asynqdb.Key(queue, asynqdb.Marker) }
 
 // markerWaiter lets the goroutine that fetches a server's jobs wait for a marker instead of
 // polling. Only that goroutine may call its methods, except for stop.
 type markerWaiter struct {
-	rdb        redis.UniversalClient
-	waits      []*markerWait
-	stopped    context.Context
-	stop       context.CancelFunc
-	maxPause   time.Duration
-	queueCount int           // number of queues that the server fetches from
-	emptyInRow int           // number of fetches in a row that found an empty queue
-	pause      time.Duration // duration of the next wait if no marker is set
-	waitUntil  time.Time     // latest end of the next wait; a time in the past is ignored
-	errorPause time.Duration // pause after the last fetch if that failed, else 0
-	onIdle     func()        // called before each wait; may be nil
-	woken      bool          // whether a marker ended the last wait
+	rdb               redis.UniversalClient
+	waits             []*markerWait
+	stopped           context.Context
+	stop              context.CancelFunc
+	maxPause          time.Duration
+	queueCount        int
+	emptyFetchesInRow int
+	pause             time.Duration // duration of the next wait if no marker is set
+	waitUntil         time.Time     // latest end of the next wait; a time in the past is ignored
+	errorPause        time.Duration // pause after the last fetch if that failed, else 0
+	onIdle            func()        // called before each wait; may be nil
+	woken             bool          // whether a marker ended the last wait
 
 	mu                  sync.Mutex // guards what follows
 	marked              []string   // queues whose markers came since the last fetch from them
-	came                chan struct{}
-	isFetching          bool // whether the server waits or fetches; false if it has no free slot
+	markerCame          chan struct{}
+	wantsJobs           bool // false if the server has no free slot, or has stopped
 	isWaiting           bool // whether wait blocks until a marker comes
 	blockingUnsupported bool // whether blocking commands fail, for example behind a proxy
 }
@@ -60,9 +60,9 @@ type markerWait struct {
 
 // newMarkerWaiter returns a markerWaiter for queues. Each of its waits lasts at most longest.
 func newMarkerWaiter(rdb redis.UniversalClient, queues []string, longest time.Duration) *markerWaiter {
-	b := &markerWaiter{rdb: rdb, came: make(chan struct{}, 1), maxPause: longest, queueCount: len(queues), pause: min(minPoll, longest)}
+	b := &markerWaiter{rdb: rdb, markerCame: make(chan struct{}, 1), maxPause: longest, queueCount: len(queues), pause: min(minPoll, longest)}
 	b.stopped, b.stop = context.WithCancel(context.Background())
-	context.AfterFunc(b.stopped, b.setBack)
+	context.AfterFunc(b.stopped, b.returnMarkers)
 	c, cluster := rdb.(*redis.ClusterClient)
 	if cluster { // many waits would take all connections of the server's client
 		options := *c.Options()
@@ -86,7 +86,7 @@ func newMarkerWaiter(rdb redis.UniversalClient, queues []string, longest time.Du
 func (b *markerWaiter) take(queues ...string) (queue string, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.isFetching = b.stopped.Err() == nil
+	b.wantsJobs = b.stopped.Err() == nil
 	i := slices.IndexFunc(b.marked, func(queue string) bool { return slices.Contains(queues, queue) })
 	if i < 0 {
 		return "", false
@@ -96,10 +96,10 @@ func (b *markerWaiter) take(queues ...string) (queue string, ok bool) {
 	return queue, true
 }
 
-// quiet returns how long the server does not fetch from an empty queue whose marker has not come.
-func (b *markerWaiter) quiet() time.Duration {
+// emptyPause returns the pause between two fetches from an empty queue whose marker has not come.
+func (b *markerWaiter) emptyPause() time.Duration {
 	if b.woken {
-		return othersWait
+		return emptyQueuePause
 	}
 	return min(minPoll, b.maxPause)
 }
@@ -111,27 +111,27 @@ func (b *markerWaiter) quiet() time.Duration {
 func (b *markerWaiter) afterFetch(found, full bool) {
 	b.errorPause = 0
 	if full {
-		b.setBack()
+		b.returnMarkers()
 	}
 	if found {
-		b.emptyInRow = 0
+		b.emptyFetchesInRow = 0
 		if !b.woken {
 			b.pause = min(minPoll, b.maxPause)
 		}
 		return
 	}
-	if b.emptyInRow++; b.emptyInRow >= b.queueCount {
-		b.emptyInRow = 0
+	if b.emptyFetchesInRow++; b.emptyFetchesInRow >= b.queueCount {
+		b.emptyFetchesInRow = 0
 		b.wait()
 	}
 }
 
-// setBack is called when this server has no free slot, or stops. For other servers it sets those
-// markers in Redis again that have come and were not used.
-func (b *markerWaiter) setBack() {
+// returnMarkers sets unused markers in Redis again, for other servers. It is called when this
+// server has no free slot, or stops.
+func (b *markerWaiter) returnMarkers() {
 	b.mu.Lock()
 	queues := b.marked
-	b.marked, b.isFetching = nil, false
+	b.marked, b.wantsJobs = nil, false
 	b.mu.Unlock()
 	go func() { // in the background, because a fetched job is about to start
 		for _, queue := range queues {
@@ -151,15 +151,15 @@ func (b *markerWaiter) afterError() {
 }
 
 // wait returns when a marker comes, when the server stops, or after the pause. The pause doubles,
-// up to maxPause, after each wait without a marker. While blocking commands fail, it stays the
-// same.
+// up to maxPause, after each wait without a marker. While blocking commands fail, the pause stays
+// the same.
 func (b *markerWaiter) wait() {
 	if b.onIdle != nil {
 		b.onIdle()
 	}
 	b.mu.Lock()
 	select {
-	case <-b.came: // take may have used its marker up
+	case <-b.markerCame: // an old signal: take may have used its marker up
 	default:
 	}
 	if b.woken = len(b.marked) > 0; !b.woken {
@@ -182,7 +182,7 @@ func (b *markerWaiter) wait() {
 	timer := time.NewTimer(pause)
 	defer timer.Stop()
 	select {
-	case <-b.came:
+	case <-b.markerCame:
 	case <-b.stopped.Done():
 	case <-timer.C:
 	}
@@ -201,13 +201,13 @@ func (b *markerWaiter) waitForMarker(r *markerWait) {
 		mark, err := b.rdb.BZPopMin(context.Background(), maxPoll, r.keys...).Result()
 		b.mu.Lock()
 		b.blockingUnsupported = err != nil && !errors.Is(err, redis.Nil)
-		if err == nil && !b.isFetching {
+		if err == nil && !b.wantsJobs {
 			go setMarker(context.Background(), b.rdb, mark.Key)
 		} else if err == nil {
 			if queue, _ := asynqdb.ParseKey(mark.Key); !slices.Contains(b.marked, queue) {
 				b.marked = append(b.marked, queue)
 			}
-			offer(b.came)
+			offer(b.markerCame)
 		}
 		again := errors.Is(err, redis.Nil) && b.isWaiting
 		r.inProgress = again
@@ -218,8 +218,7 @@ func (b *markerWaiter) waitForMarker(r *markerWait) {
 	}
 }
 
-// setMarker sets a marker. It ignores errors, because a job without a marker is found by the next
-// poll, and the call that added the job reports an outage.
+// setMarker sets a marker. It ignores errors, because the next poll finds a job without a marker.
 func setMarker(ctx context.Context, rdb redis.Cmdable, key string) {
 	rdb.ZAdd(ctx, key, redis.Z{Member: "0"})
 }

@@ -279,7 +279,7 @@ func TestPrefetch_QueueShares(t *testing.T) {
 		if config.StrictPriority {
 			most = 10
 		}
-		if got := newPrefetcher(&Server{}, config).freeSlots(); got != most {
+		if got := newPrefetcher(&Server{}, config).fetchSize(); got != most {
 			t.Errorf("%d slots of 10 are filled at once, want %d", got, most)
 		}
 		t.Run(fmt.Sprint("strict ", config.StrictPriority), func(t *testing.T) {

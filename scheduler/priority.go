@@ -33,7 +33,7 @@ var waitdbPriority = map[PriorityLevel]waitdb.Priority{PriorityNormal: waitdb.No
 // opts. Limits also apply to tasks that asynq.NewTask made and that programs without headgate
 // enqueued.
 func NewTask(typename string, payload []byte, opts ...asynq.Option) *asynq.Task {
-	// A copy without room to spare, because asynq appends to it at each Enqueue.
+	// A copy without spare capacity, because asynq appends to the slice at each Enqueue.
 	return asynq.NewTaskWithHeaders(typename, payload, headersIn(opts), slices.Clip(slices.Clone(opts))...)
 }
 

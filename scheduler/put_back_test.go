@@ -308,15 +308,15 @@ func TestInFlight_FreeSlots(t *testing.T) {
 		most := 0
 		for range 600 {
 			time.Sleep(100 * time.Millisecond)
-			most = max(most, st.server.inFlight.busy())
+			most = max(most, st.server.inFlight.occupiedSlots())
 		}
-		if n := st.server.inFlight.busy(); most > 6 || n != 0 {
+		if n := st.server.inFlight.occupiedSlots(); most > 6 || n != 0 {
 			t.Errorf("%d slots of 6 were occupied at once, and %d when all jobs have ended", most, n)
 		}
 		end() // now no job reaches a handler
 		st.enqueueN(5, "", asynq.MaxRetry(1))
 		time.Sleep(30 * time.Second)
-		if n := st.server.inFlight.busy(); n != 0 {
+		if n := st.server.inFlight.occupiedSlots(); n != 0 {
 			t.Errorf("%d slots are occupied by jobs that reached no handler", n)
 		}
 		if queue, err := st.tasks.GetQueueInfo("default"); err != nil || queue.Active != 0 {

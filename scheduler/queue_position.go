@@ -11,31 +11,28 @@ import (
 )
 
 // queuePosition is stored in a header of a job's message, so that the next attempt keeps the job's
-// position: queuedAt is when the job first joined its lane, by the limiter's clock, and retryAt is
-// the end of the backoff before the next attempt. Before the first attempt the queuePosition is
-// zero.
+// position. Before the first attempt the queuePosition is zero.
 type queuePosition struct {
-	queuedAt, retryAt time.Time
-	// notStarted reports that the job was allowed and did not start, so that its wait goes on. In
-	// that case retryAt is when the wait began, and denials is the number of denials since.
-	notStarted bool
-	denials    int
+	queuedAt   time.Time // when the job first joined its lane, by the limiter's clock
+	retryAt    time.Time // the end of the backoff; if notStarted, when the wait began
+	notStarted bool      // whether the job was allowed and did not start, so that its wait goes on
+	denials    int       // if notStarted, the number of denials since retryAt
 }
 
 const queuePositionHeader = "headgate-position"
 
-// queuePositionOf reads the header of a job's task. A header that was written for another job, for
-// example one that a handler has copied to a new task, does not count.
+// queuePositionOf reads the header of a job's task. It ignores the header of another job, because a
+// handler may copy headers to a new task.
 func queuePositionOf(j job, task *asynq.Task) (p queuePosition) {
 	text, name, _ := strings.Cut(task.Headers()[queuePositionHeader], "\n")
 	if name != j.Queue+"\n"+j.ID {
 		return queuePosition{}
 	}
-	var since, again int64
-	if _, err := fmt.Sscanf(text, "%d %d %d", &since, &again, &p.denials); err != nil || since <= 0 {
+	var queued, retry int64
+	if _, err := fmt.Sscanf(text, "%d %d %d", &queued, &retry, &p.denials); err != nil || queued <= 0 {
 		return queuePosition{}
 	}
-	p.queuedAt, p.retryAt, p.notStarted = time.UnixMicro(since), time.UnixMicro(again), p.denials >= 0
+	p.queuedAt, p.retryAt, p.notStarted = time.UnixMicro(queued), time.UnixMicro(retry), p.denials >= 0
 	p.denials = max(0, p.denials)
 	return p
 }

@@ -12,31 +12,30 @@ import (
 )
 
 const (
-	// heartbeat is how often asynq's workers extend the leases of their jobs, to LeaseTime. A
-	// worker that could not extend a lease cancels the job at the first heartbeat after the lease
-	// ended.
+	// heartbeat is the time between two extensions of a lease by asynq's worker. A worker that
+	// could not extend a lease cancels the job at the first heartbeat after the lease ended.
 	heartbeat = 5 * time.Second
 	// lateLease is the maximum remaining time of a lease that was not extended for two heartbeats.
 	lateLease = asynqdb.LeaseTime - 2*heartbeat
-	// walkEach is the pause between two walks through all jobs. Each heartbeat looks at one page of
-	// a walk.
-	walkEach = time.Minute
+	// walkPause is the pause between two walks through all jobs. A walk reads one page at each
+	// heartbeat.
+	walkPause = time.Minute
 )
 
 // recovery puts jobs of dead workers back within 40 s. asynq's own recoverer needs 60 to 120 s,
 // because it waits half a minute for differences between clocks. Here a lease is dead if it has
-// ended and was not extended while this process watched it for two heartbeats.
+// ended, and was not extended while this process watched the lease for two heartbeats.
 //
 // Every server recovers the jobs of its queues. Only one server recovers a given job, because the
-// script checks that the lease is still the one that was seen. If a job's crash is not forgiven any
-// more, asynq's recoverer handles the job.
+// script checks that the lease is still the one that was seen. If a job's crash is no longer
+// forgiven, asynq's recoverer handles the job.
 type recovery struct {
 	*Server
-	queues []string
-	seen   map[job]sighting // the late leases of the last look
-	walk   *asynqdb.Walk    // through all jobs
-	page   time.Time        // when the next page of the walk is due
-	warned map[string]bool  // queues about which noteOutside has warned
+	queues     []string
+	lateLeases map[job]sighting // of the last checkLeases
+	walk       *asynqdb.Walk    // through all jobs
+	nextPageAt time.Time
+	warned     map[string]bool // queues about which warnOutside has warned
 }
 
 // sighting records when a late lease was first seen with its current end.
@@ -45,13 +44,13 @@ type sighting struct {
 	since time.Time
 }
 
-// recoverJobs watches the leases of the server's queues until ctx ends: at each heartbeat, and each
-// second while a lease was not extended between two heartbeats.
+// recoverJobs checks the leases of the server's queues at each heartbeat until ctx ends. While a
+// lease was not extended between two checks, recoverJobs checks each second.
 func (s *Server) recoverJobs(ctx context.Context) {
 	r := recovery{Server: s, queues: slices.Sorted(maps.Keys(s.byQueue)), warned: map[string]bool{}}
 	for ctx.Err() == nil {
 		next := heartbeat
-		if r.look(ctx) {
+		if r.checkLeases(ctx) {
 			next = time.Second
 		}
 		r.restore(ctx)
@@ -63,22 +62,22 @@ func (s *Server) recoverJobs(ctx context.Context) {
 // lists and sets, restore adds it again.
 func (r *recovery) restore(ctx context.Context) {
 	now := time.Now()
-	if now.Before(r.page) {
+	if now.Before(r.nextPageAt) {
 		return
 	}
 	var err error
 	if r.walk.Done() {
-		r.noteOutside(ctx)
+		r.warnOutside(ctx)
 		if r.walk, err = r.db.NewWalk(ctx, r.queues); err != nil {
 			return
 		}
 	}
-	if r.page = now.Add(heartbeat); r.walk.Done() {
+	if r.nextPageAt = now.Add(heartbeat); r.walk.Done() {
 		return
 	}
 	jobs, err := r.walk.Next(ctx)
 	if r.walk.Done() {
-		r.page = now.Add(walkEach)
+		r.nextPageAt = now.Add(walkPause)
 	}
 	if err != nil {
 		return
@@ -86,13 +85,13 @@ func (r *recovery) restore(ctx context.Context) {
 	for queue, ids := range jobs {
 		if slices.Contains(r.queues, queue) {
 			restored, lost, _ := r.db.Restore(ctx, queue, ids...)
-			r.note(queue, restored, lost)
+			r.logLost(queue, restored, lost)
 		}
 	}
 }
 
-// note logs what Redis had lost of a queue: entries that it has again, and jobs.
-func (r *recovery) note(queue string, restored int, lost []string) {
+// logLost logs how many entries of a queue were restored, and which jobs are lost.
+func (r *recovery) logLost(queue string, restored int, lost []string) {
 	if restored > 0 {
 		r.log.Warn("Redis has lost entries of a queue's jobs, and has them again", "queue", queue, "entries", restored)
 	}
@@ -101,9 +100,9 @@ func (r *recovery) note(queue string, restored int, lost []string) {
 	}
 }
 
-// noteOutside warns once of each queue with shards that has jobs outside of them: an asynq client
-// that does not know the shards has enqueued them.
-func (r *recovery) noteOutside(ctx context.Context) {
+// warnOutside warns once for each queue with shards that has jobs outside of its shards. An asynq
+// client that does not know the shards has enqueued such jobs.
+func (r *recovery) warnOutside(ctx context.Context) {
 	for queue := range r.shards {
 		jobs, err := r.db.CountUnfinished(ctx, []string{queue})
 		if err == nil && jobs > 0 && !r.warned[queue] {
@@ -113,18 +112,18 @@ func (r *recovery) noteOutside(ctx context.Context) {
 	}
 }
 
-// look checks all late leases once, and reports whether to check again within a second. It also
-// repairs queues whose active jobs and leases differ in number. If Redis does not answer for a
+// checkLeases checks all late leases once, and reports whether to check again within a second. It
+// also repairs queues whose active jobs and leases differ in number. If Redis does not answer for a
 // queue, its leases count as not seen before, because no worker could extend them.
-func (r *recovery) look(ctx context.Context) (soon bool) {
-	before, now := r.seen, time.Now()
-	r.seen = map[job]sighting{}
+func (r *recovery) checkLeases(ctx context.Context) (soon bool) {
+	before, now := r.lateLeases, time.Now()
+	r.lateLeases = map[job]sighting{}
 	for _, queue := range r.queues {
 		restored, lost, err := r.db.Reconcile(ctx, queue)
 		if err != nil {
 			continue
 		}
-		r.note(queue, restored, lost)
+		r.logLost(queue, restored, lost)
 		leases, err := r.db.Leases(ctx, queue, now.Add(lateLease))
 		if err != nil {
 			continue
@@ -134,25 +133,24 @@ func (r *recovery) look(ctx context.Context) (soon bool) {
 			if first, ok := before[j]; ok && first.ends == s.ends {
 				s, soon = first, true
 			}
-			r.seen[j] = s
+			r.lateLeases[j] = s
 			r.recover(ctx, j, s)
 		}
 	}
 	return soon
 }
 
-// recover puts a job back if its lease is dead. In an outage of Redis, this process may have failed
-// to put its own job back. recover repeats that put-back, and counts no crash. It does not wait
-// after the end of such a lease, because this process's clock set the end.
+// recover puts a job back if its lease is dead. If this process failed to put its own job back,
+// recover repeats that put-back when the lease has ended, and counts no crash.
 func (r *recovery) recover(ctx context.Context, j job, s sighting) {
 	now := time.Now()
-	over := now.Sub(time.Unix(s.ends+1, 0))
+	sinceEnd := now.Sub(time.Unix(s.ends+1, 0))
 	a := r.inFlight.get(j)
 	var why *putBackError
 	if a != nil {
 		why = a.end.Load().putBack
 	}
-	if over < 0 || why == nil && (over < heartbeat || now.Sub(s.since) < 2*heartbeat) {
+	if sinceEnd < 0 || why == nil && (sinceEnd < heartbeat || now.Sub(s.since) < 2*heartbeat) {
 		return
 	}
 	msgs, err := r.db.Fields(ctx, j.Queue, asynqdb.FieldMessage, j.ID)
@@ -161,7 +159,7 @@ func (r *recovery) recover(ctx context.Context, j job, s sighting) {
 	}
 	if msgs[0] == "" {
 		_, lost, _ := r.db.Restore(ctx, j.Queue, j.ID)
-		r.note(j.Queue, 0, lost)
+		r.logLost(j.Queue, 0, lost)
 		return
 	}
 	if _, err := asynqdb.ParseMessage([]byte(msgs[0])); err != nil {

@@ -12,12 +12,11 @@ import (
 	"github.com/headgate/headgate/internal/script"
 )
 
-// redisClient is the Redis client of asynq's server. Instead of one job it fetches several at once,
-// see prefetcher. If asynq would retry or archive a job that was denied, it puts the job back
-// instead, which uses no retry. asynq's own scripts handle jobs that failed.
+// redisClient is the Redis client of asynq's server. It fetches several jobs at once: see
+// prefetcher. When asynq retries or archives a job that was denied, redisClient puts the job back
+// instead. asynq's own scripts handle jobs that failed.
 //
-// It sends scripts that it does not recognize to Redis unchanged. If a later asynq changed its
-// scripts, asynq would archive jobs that are denied on their last attempt. It is safe for
+// redisClient sends scripts that it does not recognize to Redis unchanged. It is safe for
 // concurrent use.
 type redisClient struct {
 	redis.UniversalClient
@@ -47,8 +46,8 @@ func (q *redisClient) Eval(ctx context.Context, text string, keys []string, args
 	})
 }
 
-// run sends asynq's script, or replaces it by a dequeue. Because asynq calls Redis all the time,
-// run is also the first to notice the start and the end of an outage.
+// run sends asynq's script, or calls dequeue in place of asynq's script Dequeue. run also reports
+// the call to the health monitor.
 func (q *redisClient) run(ctx context.Context, c *asynqdb.Call, send func() *redis.Cmd) *redis.Cmd {
 	if c.Script == asynqdb.ScriptDequeue {
 		return q.dequeue(ctx, c)
@@ -82,8 +81,8 @@ func (q *redisClient) ZAddXX(ctx context.Context, key string, members ...redis.Z
 	return redis.NewIntResult(n, err)
 }
 
-// HSet implements redis.HashCmdable. asynq stores a job's result with it. This method stores the
-// result only while this server has the job, and else returns ErrNotActive.
+// HSet implements redis.HashCmdable. asynq stores a job's result with it. This method returns
+// ErrNotActive if this server no longer has the job.
 func (q *redisClient) HSet(ctx context.Context, key string, values ...any) *redis.IntCmd {
 	queue, name := asynqdb.ParseKey(key)
 	id, ok := strings.CutPrefix(name, asynqdb.HashPrefix)
@@ -97,9 +96,9 @@ func (q *redisClient) HSet(ctx context.Context, key string, values ...any) *redi
 	return redis.NewIntResult(0, err)
 }
 
-// dequeue replaces asynq's script Dequeue and returns a prefetched job. If all queues are empty, it
-// waits until there may be a job, because asynq itself would only poll. asynq gets the job without
-// its timeout and deadline, see disabledOffset. A job without both keeps asynq's default timeout.
+// dequeue returns a prefetched job in place of asynq's script Dequeue. If all queues are empty,
+// dequeue waits until there may be a job. asynq gets the job without its timeout and deadline: see
+// disabledOffset.
 func (q *redisClient) dequeue(ctx context.Context, c *asynqdb.Call) *redis.Cmd {
 	markers, msg := q.s.markers, ""
 	a, err := q.s.prefetcher.dequeue(ctx, c.Queue, c.LeaseEnd)
@@ -113,13 +112,13 @@ func (q *redisClient) dequeue(ctx context.Context, c *asynqdb.Call) *redis.Cmd {
 			encoded = asynqdb.WithTimes(encoded, int64(a.timeout/time.Second)+disabledOffset, deadline)
 		}
 		msg = string(encoded)
-		markers.afterFetch(true, q.s.inFlight.busy() >= q.s.prefetcher.slots)
-		a.scope.slots.fetch(true)
+		markers.afterFetch(true, q.s.inFlight.occupiedSlots() >= q.s.prefetcher.slots)
+		a.scope.slots.noteFetch(true)
 	case errors.Is(err, errAllDenied):
 		markers.afterFetch(true, false)
 		err = redis.Nil
 	case errors.Is(err, redis.Nil):
-		markers.waitUntil = q.s.prefetcher.passAt
+		markers.waitUntil = q.s.prefetcher.nextNewAt
 		markers.afterFetch(false, false)
 	default:
 		markers.afterError()

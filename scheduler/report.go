@@ -94,12 +94,12 @@ func ReportLatency(ctx context.Context, d time.Duration) {
 // ReportRateLimit blocks the keys of the running job's rule until the given time, as RateLimited
 // does, but the job continues. It is for a successful response whose headers say that the quota is
 // used up. It does nothing outside of handlers of a Server, for a job without permits, and for a
-// time that has passed. It takes a round trip. If that fails, the Server logs it, and the keys may
-// stay open.
+// time that has passed. It takes a round trip. If the call fails, the Server logs the error, and
+// the keys may stay open.
 func ReportRateLimit(ctx context.Context, until time.Time) {
 	if a, ok := attemptOf(ctx); ok && time.Until(until) > 0 && len(a.decision.Taken) > 0 {
 		d, needs := time.Until(until), a.rule.blockedNeeds()
-		go a.scope.blockParts(d, needs)
+		go a.scope.blockOtherShards(d, needs)
 		a.logFailedReport(a.scope.limiter.Internals().BlockFor(ctx, d, needs...))
 	}
 }
@@ -107,7 +107,7 @@ func ReportRateLimit(ctx context.Context, until time.Time) {
 // ReportOverload slows down adaptive limits because the upstream was too busy for the running job's
 // call and named no time, as with 503 Service Unavailable. It applies to the keys that RateLimited
 // would block, but it does not block them. It does nothing outside of handlers of a Server and for
-// a job without permits. It takes a round trip. If that fails, the Server logs it.
+// a job without permits. It takes a round trip. If the call fails, the Server logs the error.
 func ReportOverload(ctx context.Context) {
 	if a, ok := attemptOf(ctx); ok && len(a.decision.Taken) > 0 {
 		a.logFailedReport(a.scope.limiter.Accepted(ctx, a.decision.At, waitdb.Overload, a.rule.blockedNeeds()...))

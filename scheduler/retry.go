@@ -24,7 +24,7 @@ func (r *RetryPosition) UnmarshalText(text []byte) error {
 	return choose(r, text, PositionKeep, PositionBack)
 }
 
-// choose parses a text that must be one of some values.
+// choose sets value to text if text is one of values. If not, choose returns an error.
 func choose[T ~string](value *T, text []byte, values ...T) error {
 	if !slices.Contains(values, T(text)) {
 		return fmt.Errorf("%q: want one of %s", text, strings.Trim(strings.ReplaceAll(fmt.Sprint(values), " ", ", "), "[]"))
@@ -92,8 +92,7 @@ func (b Backoff) Delay(n int) time.Duration {
 	return rand.N(d + 1)
 }
 
-// ceiling is the delay before jitter. It compares before it multiplies, because the product of a
-// long Base and a large n would not fit into a Duration.
+// ceiling returns the delay before jitter. Its comparisons prevent an overflow.
 func (b Backoff) ceiling(n int) time.Duration {
 	base, limit := b.Base, b.Cap
 	if base <= 0 {
@@ -117,10 +116,10 @@ func (b Backoff) ceiling(n int) time.Duration {
 // zero Backoff for every error, and the job's own MaxRetry. Classes make exceptions for some
 // errors:
 //
-//	once := 0
+//	none := 0
 //	policy := scheduler.RetryPolicy{Classes: []scheduler.ErrorClass{{
 //		Is:       func(err error) bool { return errors.Is(err, ErrGone) },
-//		MaxRetry: &once,
+//		MaxRetry: &none,
 //	}}}
 //
 // A policy does not apply to denials, because a denial is no failure. It also does not apply to
@@ -137,8 +136,8 @@ type ErrorClass struct {
 	Match *regexp.Regexp   `yaml:"match"`
 	Is    func(error) bool // reports whether an error is of the class; nil means any
 	Backoff
-	// MaxRetry is the most retries of a job whose attempt fails with such an error, if fewer than
-	// the job's own. Retries after other errors count, too. Nil means the job's own.
+	// MaxRetry is the maximum number of retries of a job that fails with such an error. It cannot
+	// raise the job's own maximum. Retries after other errors count, too. Nil means the job's own.
 	MaxRetry *int `yaml:"max_retry"`
 }
 

@@ -23,10 +23,9 @@ const (
 	// promotePause is the pause after each page of promoted jobs, so that workers run other jobs
 	// too.
 	promotePause = 100 * time.Millisecond
-	// promoteRounds is the maximum number of comparisons after a change, a minute apart. They end
-	// early if no job has other needs. One is not enough: a worker that still has the old rules can
-	// get a promoted job, which then waits under the old rules again.
-	promoteRounds = 3
+	// maxComparisons is the maximum number of comparisons after a change of rules, a minute apart.
+	// One is not enough, because a worker that still has the old rules may get a promoted job.
+	maxComparisons = 3
 	// waitingRuleTime is the longest time for which RuleFor of a waiting job may run.
 	waitingRuleTime = 5 * time.Second
 )
@@ -38,7 +37,7 @@ const (
 // by itself.
 func (s *Server) RulesChanged() {
 	for _, c := range s.scopes {
-		offer(c.changed)
+		offer(c.rulesChanged)
 	}
 }
 
@@ -46,15 +45,15 @@ func (s *Server) RulesChanged() {
 func (s *scope) watchRules(ctx context.Context) {
 	rounds, pause := 0, s.reconcileInterval
 	for {
-		var later <-chan time.Time // stays nil, and never fires, if no comparison is left to make
+		var later <-chan time.Time // nil if no comparison is left
 		if rounds > 0 {
 			later = time.After(pause)
 		}
 		select {
 		case <-ctx.Done():
 			return
-		case <-s.changed:
-			rounds = promoteRounds
+		case <-s.rulesChanged:
+			rounds = maxComparisons
 		case <-later:
 		}
 		switch sent, err := s.promoteChanged(ctx); {
@@ -107,8 +106,8 @@ func (s *scope) promoteChanged(ctx context.Context) (sent int, err error) {
 	return sent, nil
 }
 
-// appendChanged appends the waiting jobs whose rule has other needs now. It calls RuleFor for all
-// jobs of a queue at once, because any call may take long. A job whose rule returns an error
+// appendChanged appends the records whose job has a rule with other needs now. It calls RuleFor for
+// all jobs of a queue at once, because any call may take long. A job whose rule returns an error
 // continues to wait, because a new attempt would fail. A job whose rule panics is appended, so that
 // its next attempt fails, as after any panic of RuleFor.
 func (s *scope) appendChanged(ctx context.Context, changed, records []waitdb.Record) ([]waitdb.Record, error) {
@@ -159,10 +158,10 @@ func waitsFor(r waitdb.Record, rule Rule) bool {
 	return r.Lane == fairqueue.Lane(r.Queue, meters, fairqueue.FairnessLine(rule.FairnessKey, rule.FairnessWeight)) && r.Costs == strings.Join(costs, ",")
 }
 
-// wantsOf returns what a pending job will request, by its rule. The result known is false if
+// requirementsOf returns what a pending job will request, by its rule. The result known is false if
 // RuleFor fails, or does not return before the context ends. If the rule archives the job, known is
 // true and wants is zero.
-func (s *Server) wantsOf(ctx context.Context, j job, task *asynq.Task) (wants stats.Requirements, known bool) {
+func (s *Server) requirementsOf(ctx context.Context, j job, task *asynq.Task) (wants stats.Requirements, known bool) {
 	end, ok := ctx.Deadline()
 	if !ok {
 		return stats.Requirements{}, false

@@ -17,8 +17,7 @@ import (
 )
 
 const (
-	// reportTimeout is the longest time for which a job that has ended waits for a call to the
-	// limiter.
+	// reportTimeout is the timeout of calls to the limiter after a handler has returned.
 	reportTimeout = 5 * time.Second
 	// maxMargin is the maximum time between the cancellation of a handler and the end of its lease.
 	maxMargin = 5 * time.Second
@@ -56,7 +55,7 @@ func (s *Server) wrap(next asynq.Handler) asynq.Handler {
 			return asynq.ErrLeaseExpired
 		}
 		if time.Now().After(a.leaseEnd) { // another server may have the job by now
-			go a.releaseUnused()
+			go a.releaseLeases()
 			return asynq.ErrLeaseExpired
 		}
 		err := s.try(ctx, a, task, next)
@@ -74,8 +73,8 @@ func (s *Server) wrap(next asynq.Handler) asynq.Handler {
 
 // try waits for the job's permits and runs the handler. The limiter can grant permits some
 // milliseconds before they exist; try waits until they do. If the permits are too old when the
-// handler starts, try requests new ones. If the job's rule panicked, try panics with the same
-// value, and asynq turns the panic into its own error.
+// handler starts, try requests new ones. If RuleFor panicked, try panics with the same value, and
+// asynq turns the panic into its own error.
 func (s *Server) try(ctx context.Context, a *attempt, task *asynq.Task, next asynq.Handler) error {
 	for {
 		var err error
@@ -92,7 +91,7 @@ func (s *Server) try(ctx context.Context, a *attempt, task *asynq.Task, next asy
 			err = &putBackError{error: ctx.Err(), at: time.Now().Add(time.Second), denied: true, position: a.nextPosition()}
 		}
 		if err != nil {
-			go a.releaseUnused()
+			go a.releaseLeases()
 			s.scopeOf(a.Queue).stats.CountEnd(a.statsTask, a.outcome(ctx, err))
 			return err
 		}
@@ -102,10 +101,10 @@ func (s *Server) try(ctx context.Context, a *attempt, task *asynq.Task, next asy
 		}
 		a.refund(ctx)
 		a.position, a.isNew = a.nextPosition(), false
-		if a.restarts++; a.restarts == 3 {
+		if a.staleRuns++; a.staleRuns == 3 {
 			s.log.Warn("a job's permits expire before it starts: this machine or the connection to Redis is too slow", "job", a.ID, "queue", a.Queue)
 		}
-		a.scope.request(a)
+		a.scope.requestPermits(a)
 	}
 }
 
@@ -121,9 +120,8 @@ func (a *attempt) refund(ctx context.Context) {
 	}
 }
 
-// run calls the handler, extends the job's leases meanwhile, and counts how the attempt ends. A
-// panic is a failure, and asynq turns it into its own error. An attempt that took too long is also
-// a failure, whatever the handler returned, because asynq had abandoned the attempt. If the permits
+// run calls the handler, extends the job's leases meanwhile, and counts how the attempt ends. An
+// attempt that took too long is a failure, because asynq has abandoned the attempt. If the permits
 // are too old, run does not call the handler, and stale is true.
 func (a *attempt) run(ctx context.Context, next asynq.Handler) (stale bool, err error) {
 	a.began = time.Now()
@@ -135,7 +133,7 @@ func (a *attempt) run(ctx context.Context, next asynq.Handler) (stale bool, err 
 		defer free()
 	}
 	ctx, traced := a.traceRun(ctx)
-	err = errPanicked // unless it returns
+	err = errPanicked // if ProcessTask does not return
 	defer func() { traced(err) }()
 	if a.decision.OK() && a.decision.Age() > maxPermitAge { // checked last, because this process may have been stopped until now
 		stopTimer()
@@ -146,34 +144,31 @@ func (a *attempt) run(ctx context.Context, next asynq.Handler) (stale bool, err 
 	if queuedAt.IsZero() && len(a.decision.Taken) > 0 {
 		queuedAt = a.decision.At.Add(-a.decision.Waited)
 	}
-	a.end.Store(&attemptEnd{queuedAt: queuedAt, retry: a.rule.Retry})
+	a.end.Store(&attemptEnd{queuedAt: queuedAt, retryPolicy: a.rule.Retry})
 	defer func() {
 		counted(outcome)
 		keep := outcome == stats.Failed || outcome == stats.Archived || outcome == stats.Done && a.retried > 0
-		a.end.Store(&attemptEnd{queuedAt: queuedAt, retry: a.rule.Retry, keep: keep, took: time.Since(a.began)})
+		a.end.Store(&attemptEnd{queuedAt: queuedAt, retryPolicy: a.rule.Retry, mustRecord: keep, took: time.Since(a.began)})
 	}()
 	err = next.ProcessTask(ctx, a.task)
 	over := stopTimer()
 	if err = a.afterRun(ctx, err); over {
 		err = context.DeadlineExceeded
 	}
-	if later, ok := errors.AsType[*putBackError](err); ok && !later.denied && later.as == nil {
+	if later, ok := errors.AsType[*putBackError](err); ok && !later.denied && later.newPayload == nil {
 		later.position = queuePosition{queuedAt: queuedAt, retryAt: later.at}
 	}
 	outcome = a.outcome(ctx, err)
 	return false, err
 }
 
-// afterRun turns a handler's error into an error for asynq, and reports the outcome to the limiter:
-// a rejected call always, and a success only if the decision says that a limit wants feedback. It
-// does not report other failures, because they have nothing to do with limits. A report has a
-// timeout of its own, because the job's context may have ended.
+// afterRun turns a handler's error into an error for asynq. It reports a rejected call to the
+// limiter, and a success if a limit wants feedback.
 //
-// If the error wraps several of this package's errors and asynq's, the first of these counts:
-// RateLimited, PutBackAs, SkipRetry or RevokeTask, RetryAfter. RateLimited does not count if
-// rateLimited returns nil. For any other error, the rule's retry policy sets the delay. Without a
-// policy the program's RetryDelayFunc decides. After the policy's last retry the error is final,
-// because asynq knows only the job's own MaxRetry.
+// If the error wraps several errors, the first of these counts: RateLimited, PutBackAs, SkipRetry
+// or RevokeTask, RetryAfter. For any other error, the rule's retry policy sets the delay, or the
+// program's RetryDelayFunc if the rule has no policy. After the policy's last retry the error is
+// final, because asynq knows only the job's own MaxRetry.
 func (a *attempt) afterRun(ctx context.Context, err error) error {
 	a.reports.Lock()
 	defer a.reports.Unlock()
@@ -190,9 +185,9 @@ func (a *attempt) afterRun(ctx context.Context, err error) error {
 		a.scope.noteLimiter(ctx, began, a.scope.limiter.Accepted(ctx, a.decision.At, took, a.decision.Taken...))
 	}
 	if as, ok := errors.AsType[*putBackAs](err); ok {
-		return &putBackError{error: err, at: time.Now(), as: as}
+		return &putBackError{error: err, at: time.Now(), newPayload: as}
 	}
-	if err == nil || ends(err) {
+	if err == nil || forbidsRetry(err) {
 		return err
 	}
 	if d, ok := errors.AsType[retryAfter](err); ok {
@@ -212,8 +207,8 @@ func (a *attempt) afterRun(ctx context.Context, err error) error {
 // one round trip. It returns nil if the job fails like any other.
 //
 // If the limiter is unavailable, nothing is blocked, and the job is put back until the time that
-// the upstream named. That job is not marked as denied, because it is in no lane, and the dispatcher
-// promotes a denied job that is in no lane.
+// the upstream named. That job is not marked as denied, because the dispatcher promotes denied jobs
+// that are in no lane.
 func (a *attempt) rateLimited(ctx context.Context, why *rateLimitedError, err error) error {
 	s, needs, wait := a.scope, a.rule.blockedNeeds(), time.Until(why.until)
 	if len(a.decision.Taken) == 0 || len(needs) == 0 {
@@ -235,7 +230,7 @@ func (a *attempt) rateLimited(ctx context.Context, why *rateLimitedError, err er
 	case failed != nil:
 		return &attemptError{error: failed, final: true}
 	case d.Outcome == throttle.Denied:
-		go s.blockParts(wait, needs)
+		go s.blockOtherShards(wait, needs)
 		s.log.Info("blocked by the upstream", "job", a.ID, "limits", meterNames(needs), "for", cmp.Or(d.Blocked, d.RetryAfter).Round(100*time.Millisecond))
 		return s.denied(d, err)
 	}
@@ -243,12 +238,10 @@ func (a *attempt) rateLimited(ctx context.Context, why *rateLimitedError, err er
 	return result
 }
 
-// holdLeases extends the attempt's leases on concurrency limits until free is called, even if ctx
-// ends. asynq gives an attempt up after a timeout or at a shutdown, but until the handler returns
-// it can still call the upstream. The function free releases the leases. The returned context is
-// canceled if a lease is lost. It is also canceled shortly before the end of a lease that could not
-// be extended. That margin is a tenth of the lease, at most maxMargin. So the handler can stop
-// before another job gets the permit.
+// holdLeases extends the attempt's leases on concurrency limits until free releases them. It
+// extends them even if ctx ends, because the handler can still call the upstream. The returned
+// context is canceled if a lease is lost, or shortly before the end of a lease that could not be
+// extended. So the handler can stop before another job gets the permit.
 func (a *attempt) holdLeases(ctx context.Context) (_ context.Context, free func()) {
 	s, d, needs := a.scope, a.decision, a.rule.Needs
 	held, stop := context.WithCancel(context.WithoutCancel(ctx))
@@ -262,7 +255,7 @@ func (a *attempt) holdLeases(ctx context.Context) (_ context.Context, free func(
 	// untilCancel returns the time until the cancellation. The parameter sent is when the last call
 	// that took or extended the lease was sent.
 	untilCancel := func(sent time.Time) time.Duration { return time.Until(sent.Add(d.Lease - min(d.Lease/10, maxMargin))) }
-	end := time.AfterFunc(untilCancel(a.sentAt), lost)
+	end := time.AfterFunc(untilCancel(a.requestQueuedAt), lost)
 	go func() {
 		for next := d.Lease / 3; ; {
 			if sleep(held, next); held.Err() != nil {
@@ -288,13 +281,13 @@ func (a *attempt) holdLeases(ctx context.Context) (_ context.Context, free func(
 		end.Stop()
 		stop()
 		cancel(nil)
-		a.releaseUnused()
+		a.releaseLeases()
 	}
 }
 
-// releaseUnused waits for the result of the attempt's request, and releases the leases that it got
-// on concurrency limits. All other permits count as used.
-func (a *attempt) releaseUnused() {
+// releaseLeases waits for the result of the attempt's request, and releases the attempt's leases on
+// concurrency limits. All other permits count as used.
+func (a *attempt) releaseLeases() {
 	<-a.done
 	if a.decision.Lease == 0 {
 		return

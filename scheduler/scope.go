@@ -24,18 +24,18 @@ import (
 // jobs wait in it.
 type scope struct {
 	*Server
-	shard   shard.Shard // zero for the scope of the queues without shards
-	queues  []string    // sorted by name
-	limiter *waitdb.DB
-	permits permits // the limiter, or a test's wrapper
-	limits  atomic.Pointer[limits]
-	logged  map[string]string           // by limit: what compareLimits has logged; nil before its first call
-	weights map[string]fairqueue.Weight // of the scope's queues: their shares of the turns
-	claimed atomic.Value                // a string: the ID of the data in the queues' Redis at the last claim
-	changed chan struct{}               // receives a value when the rules have changed
+	shard        shard.Shard // zero for the scope of the queues without shards
+	queues       []string    // sorted by name
+	limiter      *waitdb.DB
+	permits      permits // the limiter, or a test's wrapper
+	limits       atomic.Pointer[limits]
+	logged       map[string]string           // by limit: what compareLimits has logged; nil before its first call
+	weights      map[string]fairqueue.Weight // by queue: its share of the turns
+	claimedData  atomic.Value                // a string: the ID of the data in the queues' Redis at the last claim
+	rulesChanged chan struct{}
 
 	requests  requestQueue
-	deniedAt  atomic.Int64 // time of the last denial, in nanoseconds
+	deniedAt  atomic.Int64 // time of the last denial, in Unix nanoseconds
 	slots     slotTeller
 	stats     *stats.Recorder
 	stopStats func() // writes the stats and stops the recorder
@@ -49,8 +49,8 @@ func (s *Server) addScopes(o options, cfg asynq.Config) error {
 	if o.limiter == nil {
 		o.limiter = throttle.New(s.db.Redis, throttle.Options{Logger: s.log})
 	}
-	whole := slices.DeleteFunc(slices.Clone(s.served), func(queue string) bool { return s.shards.Count(queue) > 0 })
-	s.addScope(o.limiter, whole, shard.Shard{}, cfg)
+	unsharded := slices.DeleteFunc(slices.Clone(s.served), func(queue string) bool { return s.shards.Count(queue) > 0 })
+	s.addScope(o.limiter, unsharded, shard.Shard{}, cfg)
 	if o.permits != nil {
 		s.scopes[0].permits = o.permits
 	}
@@ -61,7 +61,7 @@ func (s *Server) addScopes(o options, cfg asynq.Config) error {
 			s.addScope(limiter, []string{part.Name()}, part, cfg)
 		}
 	}
-	parts, err := s.parts(s.rules.Limits)
+	parts, err := s.limitsByScope(s.rules.Limits)
 	if err != nil {
 		return fmt.Errorf("rules: %w", err)
 	}
@@ -74,13 +74,13 @@ func (s *Server) addScopes(o options, cfg asynq.Config) error {
 // addScope adds the scope of a limiter, for the jobs of the given asynq queues.
 func (s *Server) addScope(limiter *throttle.Limiter, queues []string, part shard.Shard, cfg asynq.Config) {
 	c := &scope{
-		Server: s, shard: part, queues: queues, limiter: waitdb.New(limiter), weights: map[string]fairqueue.Weight{}, changed: make(chan struct{}, 1),
+		Server: s, shard: part, queues: queues, limiter: waitdb.New(limiter), weights: map[string]fairqueue.Weight{}, rulesChanged: make(chan struct{}, 1),
 	}
 	c.permits, c.slots.due = c.limiter, make(chan struct{}, 1)
 	c.setHealth()
 	rdb, prefix := c.limiter.Scope()
 	c.stats = stats.New(rdb, prefix)
-	c.stats.Queues, c.stats.ServedQueues, c.stats.RuleFor = s.db.Redis, queues, s.wantsOf
+	c.stats.Queues, c.stats.ServedQueues, c.stats.RuleFor = s.db.Redis, queues, s.requirementsOf
 	if len(s.scopes) > 0 {
 		c.stats.ShareProcess(s.scopes[0].stats)
 	}
@@ -126,10 +126,10 @@ func (s *scope) noteLimiter(ctx context.Context, began time.Time, err error) {
 	s.limiterHealth.Note(ctx, began, err)
 }
 
-// blockParts also blocks the keys of divided limits in all other shards of the queue, because the
-// upstream's block concerns the whole limit. It does nothing if d is not positive. It ignores
-// errors: another shard blocks the keys itself when a call of its jobs is rejected.
-func (s *scope) blockParts(d time.Duration, needs []throttle.Need) {
+// blockOtherShards blocks the keys of divided limits for d in all other shards of the queue,
+// because the upstream blocks calls of all shards. It does nothing if d is not positive, and
+// ignores errors.
+func (s *scope) blockOtherShards(d time.Duration, needs []throttle.Need) {
 	ctx, cancel := context.WithTimeout(context.Background(), reportTimeout)
 	defer cancel()
 	parts := slices.DeleteFunc(slices.Clone(needs), func(n throttle.Need) bool { _, divided := s.shards.Home(n.Limit); return !divided })

@@ -23,10 +23,9 @@ const (
 // queues' or the limiter's Redis is unavailable, it does nothing and returns nil. It takes three
 // round trips.
 //
-// A claim stores the ID of the data in the asynq Redis. A failover keeps that ID, and a loss of the
-// data changes it. Therefore a running process also passes the ID of its last claim. After a loss,
-// its next renewal, within 20 s, replaces that ID by the new one. Until that renewal no other
-// process of the same asynq Redis can start.
+// A claim stores the ID of the data in the asynq Redis. A loss of these data changes the ID.
+// Therefore a running process also passes the ID of its last claim, and its next renewal replaces
+// the old ID by the new one.
 //
 // claim also ensures that all workers in a scope have the same data version. If the data have an
 // older version and no process leads, the limiter deletes the records of waiting jobs, and the jobs
@@ -41,7 +40,7 @@ func (s *scope) claim(ctx context.Context) error {
 		return replyError(err)
 	}
 	limiter := s.limiterHealth.Watch()
-	before, _ := s.claimed.Load().(string)
+	before, _ := s.claimedData.Load().(string)
 	other, version, err := s.limiter.Claim(ctx, data, before, claimTTL)
 	switch {
 	case limiter.Note(ctx, err) != nil:
@@ -56,7 +55,7 @@ func (s *scope) claim(ctx context.Context) error {
 		return fmt.Errorf("another asynq Redis uses this limiter's scope (its key %s holds %s, here %s): "+
 			"use a scope for each, or stop the workers of the other for a minute", redishealth.DataKey, other, data)
 	}
-	s.claimed.Store(data)
+	s.claimedData.Store(data)
 	_ = s.limiter.SetWeights(ctx, s.weights, before != "") // the next renewal tries again
 	return nil
 }
@@ -70,10 +69,8 @@ func replyError(err error) error {
 	return err
 }
 
-// keepScope renews the claim and compares the limits until the context ends. Another asynq Redis
-// can claim the scope while this process cannot reach Redis for longer than claimTTL. After that,
-// keepScope logs the first failed claim, and tries again. Jobs still run under their limits, but
-// the dispatcher promotes jobs in only one of the two Redis servers.
+// keepScope renews the claim and compares the limits until the context ends. It logs the first of
+// several failed renewals in a row.
 func (s *scope) keepScope(ctx context.Context) {
 	for lost := false; ; {
 		if sleep(ctx, claimInterval); ctx.Err() != nil {

@@ -33,10 +33,10 @@ import (
 // with the program's mux, then Shutdown.
 //
 // A worker that takes a job requests the job's permits first. If the limiter allows the job, its
-// handler runs, as in asynq. Otherwise the job goes back to its queue at once, and moves to the
-// head of the queue within some milliseconds after its permits became available. A job's Timeout
-// begins when its handler starts. If the limiter is unavailable, jobs wait: none runs without
-// permits, and none fails.
+// handler runs, as in asynq. If the limiter denies the job, the job goes back to its queue at once,
+// and moves to the head of the queue within some milliseconds after its permits became available. A
+// job's Timeout begins when its handler starts. If the limiter is unavailable, jobs wait: none runs
+// without permits, and none fails.
 //
 // Any number of servers may share queues and limits, in any number of processes. One server is the
 // leader, which grants permits to the waiting jobs. If it dies, another takes over within seconds.
@@ -87,8 +87,7 @@ func init() {
 	}
 }
 
-// An Option of NewServer. Most programs need none. The default limiter uses the queues' Redis and
-// the scope "default".
+// An Option of NewServer. Most programs need none.
 type Option func(*options)
 
 type options struct {
@@ -109,20 +108,20 @@ func WithLimiter(l *throttle.Limiter) Option { return func(o *options) { o.limit
 func WithLogger(log *slog.Logger) Option { return func(o *options) { o.log = log } }
 
 const (
-	// minGrant is the minimum time for which permits are reserved for a granted job. In that time a
-	// server finds the job, even if it polls because blocking commands fail. The time is short,
-	// because the reservation delays other jobs if no worker is free.
-	minGrant = waitdb.DefaultGrant
+	// minGrantTime is the minimum time for which permits are reserved for a granted job. In that
+	// time even a server that only polls finds the job. A longer reservation would delay other jobs
+	// if no worker is free.
+	minGrantTime = waitdb.DefaultGrant
 
 	shutdownTimeout = 8 * time.Second // asynq's default
 )
 
 // NewServer returns a server for the asynq queues in rdb, in place of asynq.NewServer. The
 // configuration is asynq's, with two differences: DelayedTaskCheckInterval is one second by
-// default, and an idle server waits in Redis until a Client or a server adds a job. The server also
-// polls: at first after 10 ms, then less and less often, at last each second, or each
-// TaskCheckInterval if that is set. ErrorHandler, IsFailure and RetryDelayFunc are called for
-// failures only, never for denials.
+// default, and an idle server waits in a blocking call until a Client or a server adds a job. The
+// server also polls, with pauses that grow from 10 ms to a second, or to TaskCheckInterval if that
+// is set. ErrorHandler, IsFailure and RetryDelayFunc are called for failures only, never for
+// denials.
 //
 // NewServer returns an error if RuleFor is nil, or if a limit, an option or the configuration is
 // not valid. It starts no goroutine and sends nothing to Redis. The caller closes rdb after
@@ -139,7 +138,7 @@ func NewServer(rdb redis.UniversalClient, rules Rules, cfg asynq.Config, opts ..
 	}
 	s := &Server{
 		rules: rules, log: o.log, forgivenCrashes: o.forgivenCrashes, db: asynqdb.New(rdb), reconcileInterval: dispatcher.DefaultReconcileInterval, maxHeartbeat: dispatcher.DefaultMaxHeartbeat,
-		shutdownTimeout: cmp.Or(max(0, cfg.ShutdownTimeout), shutdownTimeout), grant: max(minGrant, 3*cfg.TaskCheckInterval),
+		shutdownTimeout: cmp.Or(max(0, cfg.ShutdownTimeout), shutdownTimeout), grant: max(minGrantTime, 3*cfg.TaskCheckInterval),
 		served: slices.Sorted(maps.Keys(cfg.Queues)), shards: shards, byQueue: map[string]*scope{},
 	}
 	if len(s.served) == 0 {
@@ -156,7 +155,7 @@ func NewServer(rdb redis.UniversalClient, rules Rules, cfg asynq.Config, opts ..
 	s.markers = newMarkerWaiter(rdb, slices.Sorted(maps.Keys(s.byQueue)), cmp.Or(max(0, cfg.TaskCheckInterval), maxPoll))
 	s.markers.onIdle = func() {
 		for _, c := range s.scopes {
-			c.slots.fetch(false)
+			c.slots.noteFetch(false)
 		}
 	}
 	s.prefetcher = newPrefetcher(s, cfg)
@@ -169,8 +168,7 @@ func NewServer(rdb redis.UniversalClient, rules Rules, cfg asynq.Config, opts ..
 	return s, nil
 }
 
-// validate returns an error if the rules, the configuration or the options are not valid. asynq
-// itself panics if GroupGracePeriod is too short.
+// validate returns an error if the rules, the configuration or the options are not valid.
 func validate(rules Rules, cfg asynq.Config, shards shard.Queues) error {
 	if rules.RuleFor == nil {
 		return errors.New("rules: RuleFor is nil: want a function that returns the rule of a task")
@@ -265,7 +263,7 @@ func (s *Server) Stop() {
 	s.asynq.Stop()
 }
 
-// stopFetching puts fetched jobs that have not started back, and wakes asynq if it waits for a job.
+// stopFetching puts back fetched jobs that have not started, and wakes asynq if it waits for a job.
 func (s *Server) stopFetching() {
 	s.prefetcher.stop()
 	s.markers.stop()
@@ -297,7 +295,7 @@ func (s *Server) Shutdown() {
 	case <-s.patience.Done():
 	}
 	for _, c := range s.scopes {
-		c.stopStats() // which writes the stats of the last jobs
+		c.stopStats()
 	}
 }
 

@@ -13,9 +13,9 @@ import (
 	"github.com/headgate/headgate/internal/stats"
 )
 
-// storedShards returns the stored number of shards of a queue: 0 if the queue has no shards, or no
-// valid number is stored.
-func storedShards(ctx context.Context, rdb redis.UniversalClient, queue string) (int, error) {
+// storedShardCount returns the stored number of shards of a queue: 0 if the queue has no shards, or
+// no valid number is stored.
+func storedShardCount(ctx context.Context, rdb redis.UniversalClient, queue string) (int, error) {
 	stored := rdb.Get(ctx, asynqdb.Key(queue, asynqdb.Shards))
 	if err := stored.Err(); err != nil && !errors.Is(err, redis.Nil) {
 		return 0, err
@@ -25,7 +25,7 @@ func storedShards(ctx context.Context, rdb redis.UniversalClient, queue string) 
 }
 
 // oldShardsError says that a queue's number of shards has changed while jobs or workers use the old
-// shards. Most keys now belong to other shards.
+// shards.
 type oldShardsError string
 
 // Error implements error.
@@ -39,7 +39,7 @@ func (s *Server) checkShards(ctx context.Context) error {
 	}
 	for _, queue := range s.served {
 		count := s.shards.Count(queue)
-		before, err := storedShards(ctx, s.db.Redis, queue)
+		before, err := storedShardCount(ctx, s.db.Redis, queue)
 		if err == nil && count != before {
 			err = s.changeShards(ctx, queue, before, count)
 		}
@@ -51,8 +51,8 @@ func (s *Server) checkShards(ctx context.Context) error {
 	return nil
 }
 
-// changeShards stores a queue's new number of shards, unless jobs or workers use the old shards. 0
-// means a queue without shards.
+// changeShards stores a queue's new number of shards, unless jobs or workers use the old shards. A
+// number of 0 means that the queue has no shards.
 func (s *Server) changeShards(ctx context.Context, queue string, before, after int) error {
 	names := (shard.Queues{queue: {Count: before}}).Names(queue)
 	jobs, err := s.db.CountUnfinished(ctx, names)

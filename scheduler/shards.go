@@ -51,8 +51,8 @@ func newQueues(list []Shards) (shard.Queues, error) {
 	return shard.NewQueues(queues...)
 }
 
-// maxUnit is the maximum factor by which expandQueues multiplies weights. asynq builds a list with
-// as many entries as all weights together for each fetch.
+// maxUnit is the maximum factor by which expandQueues multiplies weights, because asynq builds a
+// list with as many entries as the sum of all weights for each fetch.
 const maxUnit = 1000
 
 // expandQueues returns the asynq queues with their weights. With strict priority each shard has the

@@ -11,25 +11,24 @@ import (
 
 // slotTeller tells the leader of a scope how many worker slots of a server are free, so that a
 // queue is granted no more permits than its workers can use. Slots count as free only while the
-// server's queues are empty, because otherwise pending jobs take them. The server reports the
-// number when the leader requests it, and when its queues become empty. It is safe for concurrent
-// use.
+// server's queues are empty, because pending jobs take free slots. The server reports the number
+// when the leader requests it, and when its queues become empty. It is safe for concurrent use.
 type slotTeller struct {
 	due chan struct{} // receives a value when a report is due
 
-	mu      sync.Mutex
-	empty   bool      // whether the server has found its queues empty, and fetched no job since
-	until   time.Time // until when the server reports to the leader
-	since   time.Time // when the count of fetched jobs began
-	fetched int       // number of jobs fetched since the time since
+	mu           sync.Mutex
+	empty        bool // whether the server has found its queues empty, and fetched no job since
+	reportUntil  time.Time
+	countedSince time.Time
+	fetched      int // number of jobs fetched since countedSince
 }
 
 const (
-	// slotsWantedFor is how long reports are sent after a request of the leader.
-	slotsWantedFor = 3 * time.Second
-	// slotsCountedFor is the longest period over which fetched jobs are counted. After that both
-	// the count and the period are halved, so that the average follows changes.
-	slotsCountedFor = time.Minute
+	// reportPeriod is how long reports are sent after a request of the leader.
+	reportPeriod = 3 * time.Second
+	// maxCountPeriod is the longest period over which fetched jobs are counted. After that both the
+	// count and the period are halved, so that the average follows changes.
+	maxCountPeriod = time.Minute
 )
 
 // slotsWanted is called when the leader requests the slots of some queues.
@@ -40,28 +39,28 @@ func (s *scope) slotsWanted(queues []string) {
 	t, now := &s.slots, time.Now()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if now.After(t.until) {
-		t.since, t.fetched = now, 0
+	if now.After(t.reportUntil) {
+		t.countedSince, t.fetched = now, 0
 	}
-	if counted := now.Sub(t.since); counted > slotsCountedFor {
-		t.since, t.fetched = now.Add(-counted/2), t.fetched/2
+	if counted := now.Sub(t.countedSince); counted > maxCountPeriod {
+		t.countedSince, t.fetched = now.Add(-counted/2), t.fetched/2
 	}
-	t.until = now.Add(slotsWantedFor)
+	t.reportUntil = now.Add(reportPeriod)
 	offer(t.due)
 }
 
-// fetch is called when the server has fetched a job, or has found all its queues empty.
-func (t *slotTeller) fetch(found bool) {
+// noteFetch is called when the server has fetched a job, or has found all its queues empty.
+func (t *slotTeller) noteFetch(found bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.empty = !found; found {
 		t.fetched++
-	} else if !time.Now().After(t.until) {
+	} else if !time.Now().After(t.reportUntil) {
 		offer(t.due)
 	}
 }
 
-// offer sends a value to a channel that has room for one, if that is empty.
+// offer sends a value to c, or does nothing if c is full.
 func offer(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
@@ -69,8 +68,8 @@ func offer(c chan struct{}) {
 	}
 }
 
-// tellSlots sends the reports until the context ends. A report has the number of free slots and the
-// average time between two fetched jobs.
+// tellSlots sends reports to the leader until the context ends. A report has the number of free
+// slots and the average time between two fetched jobs.
 func (s *scope) tellSlots(ctx context.Context) {
 	name, t := uuid.NewString(), &s.slots
 	for {
@@ -80,9 +79,9 @@ func (s *scope) tellSlots(ctx context.Context) {
 		case <-t.due:
 		}
 		t.mu.Lock()
-		free, every := 0, time.Since(t.since)/time.Duration(t.fetched+1)
+		free, every := 0, time.Since(t.countedSince)/time.Duration(t.fetched+1)
 		if t.empty && s.markers.stopped.Err() == nil {
-			free = max(0, s.prefetcher.slots-s.inFlight.busy())
+			free = max(0, s.prefetcher.slots-s.inFlight.occupiedSlots())
 		}
 		t.mu.Unlock()
 		call, cancel := context.WithTimeout(ctx, time.Second)

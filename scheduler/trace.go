@@ -20,8 +20,8 @@ import (
 // covers the wait from the first denial to the start. Names follow
 // https://opentelemetry.io/docs/specs/semconv/messaging/messaging-spans/
 
-// tracerName is the name of the tracer, which is looked up for each span, because a program may set
-// its provider at any time.
+// tracerName is the name of the tracer. The tracer is looked up for each span, because a program
+// may set its provider at any time.
 const tracerName = "github.com/headgate/headgate/scheduler"
 
 // traceEnqueue begins the span of an Enqueue. The function end adds the job's ID and ends the span.
@@ -57,7 +57,7 @@ func jobAttributes(j job, typename string) []attribute.KeyValue {
 	return []attribute.KeyValue{
 		attribute.String("messaging.system", "asynq"),
 		attribute.String("messaging.destination.name", j.Queue),
-		attribute.String("messaging.message.id", j.ID), // not part of the name, because span names should be few
+		attribute.String("messaging.message.id", j.ID),
 		attribute.String("headgate.task", typename),
 	}
 }

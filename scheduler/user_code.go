@@ -86,10 +86,6 @@ const (
 // config returns the program's configuration as asynq gets it. With the result, a put-back is no
 // failure and calls none of the program's functions. If a function of the program fails, the server
 // does what asynq does without that function.
-//
-// asynq also calls IsFailure and RetryDelayFunc for jobs whose worker died. It calls neither for a
-// job on its last attempt, but archives the job whatever the error is. If the error is a
-// putBackError, redisClient puts the job back instead.
 func (s *Server) config(c asynq.Config) asynq.Config {
 	program := c
 	s.baseContext = func() (context.Context, error) {

@@ -12,13 +12,12 @@ import (
 )
 
 const (
-	// forgivenCrashes is how often a job's worker may die before that counts as a failure. Deploys
-	// and lost machines kill workers, and the job is not to blame. A job that kills its worker does
-	// so each time.
+	// forgivenCrashes is how many crashes of a job's workers do not count as failures, because
+	// deploys and lost machines kill workers, too.
 	forgivenCrashes = 3
-	// recovererWaits is how long asynq's recoverer waits after the end of a lease before it brings
+	// recovererDelay is how long asynq's recoverer waits after the end of a lease before it brings
 	// the job back.
-	recovererWaits = 30 * time.Second
+	recovererDelay = 30 * time.Second
 )
 
 // writeBack is a call of asynq's that writes a job after an attempt.
@@ -59,7 +58,7 @@ func (q *redisClient) endLease(ctx context.Context, c *asynqdb.Call, text string
 	}
 	if cmd == nil {
 		cmd = c.RunGuarded(ctx, q.UniversalClient, text, w.job)
-		if cmd.Err() == nil && isRead && (w.end.keep || failed) { // a job that succeeds at once needs no record
+		if cmd.Err() == nil && isRead && (w.end.mustRecord || failed) { // a job that succeeds at once needs no record
 			end := asynqdb.Attempt{At: time.Now(), Worker: asynqdb.ProcessName(), Took: w.end.took}
 			if failed {
 				end.Error = m.LastError
@@ -70,7 +69,7 @@ func (q *redisClient) endLease(ctx context.Context, c *asynqdb.Call, text string
 			_ = q.s.db.NoteAttempt(ctx, c.Queue, c.ID, end)
 		}
 	}
-	if !w.crashed { // else the attempt may still run here
+	if !w.crashed { // after a crash, the attempt may still run here
 		q.s.inFlight.release(a, cmd.Err() == nil)
 	}
 	return cmd
@@ -82,24 +81,21 @@ func (q *redisClient) endLease(ctx context.Context, c *asynqdb.Call, text string
 // replace adds the job's queue position to the message of that call.
 //
 // The call has only the text of the error with which the attempt ended. If that text is not the
-// text of the attempt's put-back, the job failed after all, for example at its timeout, when asynq
-// does not wait for the handler.
+// text of the attempt's put-back, the job has failed after all, for example at its timeout.
 //
-// The first crashes of a job are forgiven: the job runs again and spends no attempt, even if the
-// crashed attempt was its last. Usually this package's recovery finds such a job before asynq's
-// recoverer. After forgivenCrashes such crashes asynq's own script counts the crash as a failure, so
-// that a job that kills its workers ends in the archive. The count is in a field of the job's hash
-// and is never reset.
+// After a forgiven crash the job runs again and spends no attempt. After forgivenCrashes crashes
+// asynq's own script counts each further crash as a failure, so that a job that kills its workers
+// ends in the archive.
 func (q *redisClient) replace(ctx context.Context, w *writeBack) *redis.Cmd {
 	s, a, text := q.s, w.attempt, w.message.LastError
 	if a := s.inFlight.take(a.JobID); a != nil { // its handler was never called
-		go a.releaseUnused()
+		go a.releaseLeases()
 	}
 	if why := w.end.putBack; why != nil && why.Error() == text {
 		return redis.NewCmdResult("OK", s.putBack(ctx, a, s.newPutBack(a, why, w.Msg)))
 	}
 	if w.crashed {
-		w.job.Dequeue, w.job.Ended, w.job.Msg = "", time.Now().Add(-recovererWaits).Unix(), w.Msg
+		w.job.Dequeue, w.job.Ended, w.job.Msg = "", time.Now().Add(-recovererDelay).Unix(), w.Msg
 		if w.Failed {
 			w.job.Msg = asynqdb.WithRetried(w.Msg, w.message.Retried-1)
 		}
@@ -116,7 +112,7 @@ func (q *redisClient) replace(ctx context.Context, w *writeBack) *redis.Cmd {
 	// That error does not carry the delay of the rule's retry policy, so replace computes the
 	// delay.
 	for _, err := range []error{context.Canceled, context.DeadlineExceeded} {
-		if policy := w.end.retry; policy != nil && w.Script == asynqdb.ScriptRetry && text == err.Error() {
+		if policy := w.end.retryPolicy; policy != nil && w.Script == asynqdb.ScriptRetry && text == err.Error() {
 			w.At = time.Now().Add(policy.class(err).Delay(a.retried))
 		}
 	}
@@ -130,8 +126,8 @@ func (s *Server) newPutBack(a *attempt, why *putBackError, msg []byte) *asynqdb.
 	if why.denied || !why.at.After(time.Now()) && s.canPromote.Load() {
 		_, back.Scope = a.scope.limiter.Scope()
 	}
-	if why.as != nil {
-		msg = asynqdb.WithPayload(msg, why.as.payload)
+	if why.newPayload != nil {
+		msg = asynqdb.WithPayload(msg, why.newPayload.payload)
 	}
 	back.Msg = why.position.writeTo(a.JobID, msg)
 	return back
@@ -141,9 +137,9 @@ func (s *Server) newPutBack(a *attempt, why *putBackError, msg []byte) *asynqdb.
 // job may run again at once, putBack also moves it to the head of its queue. If that fails, asynq's
 // next poll moves the job.
 //
-// The error is the one that asynq expects of its own script: ErrNotActive if asynq's recoverer or
-// an operator has taken the job. If Redis does not answer, asynq repeats the call until the job's
-// lease ends, and then recovery puts the job back.
+// putBack returns ErrNotActive if asynq's recoverer or an operator has taken the job. If Redis does
+// not answer, asynq repeats the call until the job's lease ends. After that, recovery puts the job
+// back.
 func (s *Server) putBack(ctx context.Context, a *attempt, back *asynqdb.PutBack) error {
 	if s.db.PutBack(ctx, a.Queue, back); back.Err != nil {
 		return back.Err

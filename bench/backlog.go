@@ -14,7 +14,7 @@ import (
 type backlogCommand struct {
 	Spec    spec     `embed:""`
 	Against []string `placeholder:"SYSTEM" help:"Systems to run beside headgate: wiki (the pattern of asynq's wiki with redis_rate and short polls), bullmq (needs Node.js)."`
-	Repeat  int      `default:"1" help:"Runs of each system, in turns. Medians are printed, and what was over at its worst."`
+	Repeat  int      `default:"1" help:"Runs of each system, in turns. The table has medians, and the worst run's admissions beyond the limit."`
 	JSON    bool     `name:"json" help:"Print one JSON array."`
 }
 
@@ -92,8 +92,8 @@ func (b *bench) backlog(s spec, systems []system, repeat int) ([]backlogRow, err
 	return rows, nil
 }
 
-// summary returns the run with the median time, with other noisy figures at their own medians, and
-// violations at their worst.
+// summary returns the run with the median time, in which medians replace the other noisy figures,
+// and the worst values replace Done and Over.
 func summary(runs []backlogRow) backlogRow {
 	slices.SortStableFunc(runs, func(x, y backlogRow) int { return cmp.Compare(x.Elapsed, y.Elapsed) })
 	row := runs[len(runs)/2]

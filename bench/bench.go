@@ -14,7 +14,7 @@ import (
 	"github.com/headgate/headgate/internal/testutil/redistest"
 )
 
-// bench has a redis-server of its own, and where to print.
+// bench is a redis-server for the measurements, and the outputs of the command.
 type bench struct {
 	ctx            context.Context
 	server         *redistest.Server
@@ -50,7 +50,7 @@ func (b *bench) empty() error { return b.rdb.FlushAll(b.ctx).Err() }
 // usage is what the redis-server has used since its start.
 type usage struct {
 	cpu      time.Duration // of the process; it has one busy thread
-	commands int64         // those that scripts call included
+	commands int64         // including commands that scripts call
 }
 
 func (u usage) since(before usage) usage {

@@ -14,7 +14,7 @@ import (
 	"github.com/headgate/headgate/internal/testutil/redistest"
 )
 
-// slowest is the longest call to a server under callgrind. There it is some fifty times slower.
+// slowest is the timeout of calls to a server under callgrind, which makes it fifty times slower.
 const slowest = time.Minute
 
 // callgrind is a redis-server whose instructions are counted.
@@ -30,7 +30,7 @@ func startCallgrind() (*callgrind, error) {
 		}
 	}
 	server, err := redistest.StartUnder([]string{"valgrind", "--tool=callgrind", "--callgrind-out-file=callgrind", "--quiet"},
-		"--hz", "1") // fewer periodic tasks of the server, which are not to count
+		"--hz", "1") // so that periodic tasks add few instructions
 	return &callgrind{server: server}, err
 }
 

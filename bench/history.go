@@ -14,7 +14,7 @@ import (
 // start is a job that ran. Times are microseconds by this machine's clock, which is Redis's, too.
 type start struct {
 	job
-	admitted int64 // from when on the job had its permits, by Redis's clock
+	admitted int64 // when the job got its permits
 	started  int64 // when the handler began
 }
 
@@ -82,8 +82,8 @@ func visited(next asynq.Handler) asynq.Handler {
 	})
 }
 
-// visitOf returns from when on the job of a context had its permits, by Redis's clock. It is the
-// time of the last decision, or later after an advance grant; 0 if there was no decision.
+// visitOf returns when the job of a context got its permits, by Redis's clock. If they were granted
+// in advance, that is after the last decision. Without a decision it is 0.
 func visitOf(ctx context.Context) int64 {
 	if d, ok := scheduler.GetDecision(ctx); ok {
 		return d.At.Add(d.BeginIn).UnixMicro()

@@ -49,11 +49,10 @@ func (l *logReplay) ready() int64 {
 
 func (l *logReplay) take(at int64) { l.taken = append(l.taken, at) }
 
-// latenesses returns for each start the microseconds from when its permits existed to its handler's
-// start. A permit exists when the limits, replayed over all earlier admissions, give it, but not
-// before the run starts or the job is enqueued. Arrivals are taken in order, so the k-th admission
-// cannot be before the k-th arrival. Permits that were lost because the limit was full are not
-// lateness; they lower the share of the limit that was used.
+// latenesses returns, for each start, the microseconds by which the handler began after its permits
+// existed. The permits exist when the limits, replayed over all earlier admissions, give them, the
+// run has begun and the job is enqueued. The i-th admission counts as that of the i-th enqueued
+// job.
 func latenesses(s spec, begin int64, starts []start, enqueued []int64) []int64 {
 	all := newReplay(s, begin)
 	hosts := map[string]replay{}

@@ -94,7 +94,7 @@ func allowed(d throttle.Decision, err error) error {
 	return err
 }
 
-// rateEach is as allowAll for redis_rate. The check calls redis_rate for one limit after the other.
+// rateEach is allowAll for redis_rate. The check calls redis_rate for one limit after the other.
 func rateEach(limiter *redis_rate.Limiter, limits int) func(context.Context) (check, error) {
 	limit := redis_rate.PerSecond(roomy)
 	return func(context.Context) (check, error) {
@@ -135,7 +135,7 @@ func (c *limiterCommand) compare(b *bench, name string, ours, theirs func(contex
 	}, nil
 }
 
-// roundKeys is over how many keys a round spreads its checks.
+// roundKeys is the number of keys that the checks of a round use.
 const roundKeys = 1000
 
 // round returns the checks a second of all goroutines together, from an empty Redis.

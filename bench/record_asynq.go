@@ -13,7 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// asynqScripts are asynq's own calls for one job, as it made them.
+// asynqScripts are asynq's calls for one job, as recorder saw them.
 type asynqScripts struct {
 	enqueue, dequeue, done recordedCall
 	message                []byte // the job's, as asynq stores it
@@ -66,7 +66,7 @@ func recordAsynq(ctx context.Context, options *redis.Options) (asynqScripts, err
 	return recorder.scripts()
 }
 
-// recorder keeps the last call of each script. Its calls are by asynqCall of the script's keys.
+// recorder keeps the last call of each script. The keys of calls are those of asynqCall.
 type recorder struct {
 	redis.UniversalClient
 	mu    sync.Mutex

@@ -106,7 +106,7 @@ type tally struct {
 	spending
 }
 
-// row returns the mean of a tally. counted says that only instructions were measured.
+// row returns the mean of a tally. counted reports whether only instructions were measured.
 func (t tally) row(counted bool) scriptRow {
 	n := float64(t.calls)
 	if counted {

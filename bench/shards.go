@@ -17,9 +17,9 @@ import (
 )
 
 type shardsCommand struct {
-	Jobs        int  `default:"8000" help:"How many jobs of a case at this rate, as many for each shard."`
+	Jobs        int  `default:"8000" help:"Jobs of a case at this rate, equally many for each shard."`
 	Rate        int  `default:"800" help:"Permits a second of the limit that all share."`
-	Capacity    int  `default:"800" help:"Permits of it that can be taken at once."`
+	Capacity    int  `default:"800" help:"Permits of that limit that can be taken at once."`
 	Concurrency int  `default:"32" help:"Jobs that the worker runs at once."`
 	JSON        bool `name:"json" help:"Print one JSON array."`
 }
@@ -37,10 +37,9 @@ type shardsRow struct {
 	Ratio     float64 `json:"ratio" table:"ratio,2"` // of PerCore to that of one Redis without shards at the rate of a master
 }
 
-// Run measures backlogs with and without shards, on one Redis and on a cluster. The more
-// jobs a Redis has a second, the less CPU a job costs. So each case is compared with one Redis
-// without shards at the rate of a master. In the last two cases the worker has as many jobs as it
-// can run on two cores.
+// Run measures backlogs with and without shards, on one Redis and on a cluster. The more jobs a
+// Redis has a second, the less CPU a job costs. So each case is compared with one Redis without
+// shards at the rate of a master.
 func (c *shardsCommand) Run(b *bench) error {
 	if c.Jobs < 48 || c.Rate < 48 || c.Capacity < 48 || c.Concurrency < 1 {
 		return errors.New("--jobs, --rate, --capacity: want 48 or more, some for each shard of each master; --concurrency: want 1 or more")
@@ -54,7 +53,7 @@ func (c *shardsCommand) Run(b *bench) error {
 	defer rdb.Close()
 	var rows []shardsRow
 	alone := map[int]float64{} // jobs a second and core of one Redis without shards, by rate
-	for _, k := range []struct{ times, of, masters, shards int }{
+	for _, k := range []struct{ numerator, denominator, masters, shards int }{
 		{1, 16, 1, 1},
 		{1, 3, 1, 1},
 		{1, 2, 1, 1},
@@ -65,7 +64,7 @@ func (c *shardsCommand) Run(b *bench) error {
 		{3, 2, 3, 4},
 		{3, 2, 3, 16},
 	} {
-		part := shardsCommand{Jobs: c.Jobs * k.times / k.of, Rate: c.Rate * k.times / k.of, Capacity: c.Capacity * k.times / k.of, Concurrency: c.Concurrency}
+		part := shardsCommand{Jobs: c.Jobs * k.numerator / k.denominator, Rate: c.Rate * k.numerator / k.denominator, Capacity: c.Capacity * k.numerator / k.denominator, Concurrency: c.Concurrency}
 		client, servers := redis.UniversalClient(b.rdb), []*redistest.Server{b.server}
 		if k.masters > 1 {
 			client, servers = rdb, cluster.Nodes

@@ -13,11 +13,11 @@ import (
 type spec struct {
 	Jobs        int  `default:"10000" help:"How many jobs."`
 	Rate        int  `default:"200" help:"Permits a second of the limit that all share."`
-	Capacity    int  `default:"10" help:"Permits of it that can be taken at once."`
+	Capacity    int  `default:"10" help:"Permits of that limit that can be taken at once."`
 	Strict      bool `help:"At most the rate in any second (sliding_log), in place of a funnel with a capacity."`
 	Hosts       int  `help:"Hosts that the jobs are for, at random. Each has a limit of its own under the shared one."`
 	HostRate    int  `default:"1" help:"Permits a second of each host, one at a time."`
-	Arrive      int  `help:"Jobs enqueued a second while it runs. Otherwise all are there before the clock starts."`
+	Arrive      int  `help:"Jobs enqueued a second during the run. With 0 all jobs are enqueued before the run."`
 	Concurrency int  `default:"10" help:"Jobs that each worker runs at once."`
 	Waiting     int  `default:"10000" help:"Jobs with which bytes per waiting job are measured; 0 leaves that out."`
 }
@@ -95,7 +95,7 @@ func (s spec) ideal() time.Duration {
 }
 
 // equalTurns returns how long the jobs take if the hosts take turns at the shared limit and nothing
-// else takes time. The host with the oldest turn is also the first that may have the next.
+// else takes time. The host with the oldest turn is also the first that can have another turn.
 func (s spec) equalTurns() time.Duration {
 	var hosts []string // that have jobs left, in the order of their last turns
 	left, ready := map[string]int{}, map[string]time.Duration{}

@@ -27,7 +27,7 @@ type outcome struct {
 	denials int
 	begin   int64   // the microsecond in which the worker was started
 	added   usage   // by enqueuing before begin; about 0 if jobs arrive during the run
-	spent   usage   // from then on
+	spent   usage   // from begin on
 	late    []int64 // microseconds, one for each start
 }
 
@@ -191,8 +191,8 @@ func waiter(start starter) func(*bench, spec) (int64, error) {
 }
 
 // grown returns by how much the dataset grows with all jobs of s. It enqueues one more job first,
-// so that what does not depend on the number of jobs is not counted. there returns the number of
-// jobs in the state that they are to reach.
+// to leave out what does not grow with the jobs. there returns the number of jobs that have reached
+// the wanted state.
 func (b *bench) grown(s spec, enqueue func(job) error, there func(*asynq.QueueInfo) int) (int64, error) {
 	inspector := asynq.NewInspectorFromRedisClient(b.rdb)
 	settled := func(want int) (int64, error) {

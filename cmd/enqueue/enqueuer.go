@@ -25,8 +25,8 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// line is a job to add: a line of the input, or a job that flags gave. In the last line, ended can be
-// the error that ended the input instead.
+// line is a job to add: a line of the input, or a job that flags gave. If an error ended the input,
+// the last line has only that error, in ended.
 type line struct {
 	number int    // from 1; 0 for a job that flags gave
 	text   []byte // the line as read; nil for a job that flags gave
@@ -86,8 +86,7 @@ type addedJob struct {
 	ID   string `json:"id"`
 }
 
-// each calls do for each job that check accepts. It calls idle when no line is there, because the
-// next one may take long to come.
+// each calls do for each job that check accepts. It calls idle before it waits for a line.
 func (e *enqueuer) each(ctx context.Context, lines <-chan line, do func(line) error, idle func() error) error {
 	for more := true; more; {
 		var err error
@@ -219,7 +218,7 @@ func (e *enqueuer) use(rdb redis.UniversalClient, end func() error) {
 	e.rdb, e.end, e.client = rdb, end, e.config.NewClient(rdb)
 }
 
-// send adds the batch. One job's error does not keep the others out; send returns the first error.
+// send adds all jobs of the batch, even after an error, and returns the first error.
 func (e *enqueuer) send(ctx context.Context) (failed error) {
 	if e.rdb == nil && len(e.batch) > 0 {
 		rdb, end, err := e.config.Redis.ConnectOrCreate(ctx, func(string) {})
@@ -243,8 +242,8 @@ func (e *enqueuer) send(ctx context.Context) (failed error) {
 	return failed
 }
 
-// enqueued records what became of one job. err is the error of enqueuing the job, or nil. If
-// the job exists already, enqueued rejects the job and returns nil.
+// enqueued records what became of one job. err is nil if the job was added. If the job exists
+// already, enqueued rejects it and returns nil.
 func (e *enqueuer) enqueued(l line, err error) error {
 	switch {
 	case err == nil, !l.ownID && errors.Is(err, asynq.ErrTaskIDConflict):
@@ -284,7 +283,7 @@ func (e *enqueuer) accept(l line) {
 // maxShown is the maximum number of rejected jobs whose errors are printed.
 const maxShown = 20
 
-// reject prints why a job is not added. The job is counted already.
+// reject prints why a job is not added. The caller counts the job.
 func (e *enqueuer) reject(l line, err error) {
 	switch n := e.bad + e.existing; {
 	case n <= maxShown:

@@ -53,9 +53,8 @@ type planView struct {
 	Last    *moment `json:"last,omitempty"`
 }
 
-// moment is the time at which a job would run. NotBefore is set if that time is only the earliest
-// possible one. Limit and Key are of the meter that delays the job most; Limit is empty if none
-// does.
+// moment is the time at which a job would run. If NotBefore is true, the job may run later. Limit
+// and Key name the meter that delays the job most. Limit is empty if no meter delays it.
 type moment struct {
 	In        cli.ETA   `json:"in_s"`
 	Estimated bool      `json:"estimated,omitempty"`

@@ -45,7 +45,7 @@ func changeLimit(done string, change func(l *waitdb.DB, ctx context.Context, lim
 	}
 }
 
-// limitView is a limit with the jobs that wait for it, and the keys that differ from it now.
+// limitView is a limit with its waiting jobs, and its keys that differ from other keys.
 type limitView struct {
 	Name          string        `json:"name"`
 	Definition    string        `json:"definition"`
@@ -56,10 +56,10 @@ type limitView struct {
 	Waiting       []backlogView `json:"waiting,omitempty"`
 	Blocked       []keyView     `json:"blocked,omitempty"`
 	Overrides     []keyView     `json:"overrides,omitempty"`
-	Adapted       []keyView     `json:"adapted,omitempty"` // keys that have no override, and differ by what the upstream said
+	Adapted       []keyView     `json:"adapted,omitempty"` // keys without an override whose rate follows the upstream's answers
 }
 
-// backlogView is the jobs that wait for a key of a limit.
+// backlogView describes the jobs that wait for a key of a limit.
 type backlogView struct {
 	Key           string  `json:"key"`
 	PermitsWanted int     `json:"permits_wanted"`
@@ -203,8 +203,8 @@ func (c *limitsPeek) Run(ctx context.Context, conn *connection, q *inspect.Queue
 	return cli.Print(stdio.Out, c.JSON, view)
 }
 
-// usageUnlessDown turns the limiter's error about an argument into a usage error. Other errors are
-// about Redis or a limit that does not exist, and stay unchanged.
+// usageUnlessDown turns the limiter's error about an argument into a usage error. Other errors stay
+// unchanged.
 func usageUnlessDown(err error) error {
 	if err == nil || errors.Is(err, throttle.ErrUnavailable) || errors.Is(err, throttle.ErrNoLimit) {
 		return err
@@ -235,8 +235,8 @@ type limitKey struct {
 	Key  *string `placeholder:"KEY" help:"Key, if the limit counts by key."`
 }
 
-// normalized returns the key in the form that the jobs of the limit use, or "" without a key. If all
-// tasks that use the limit give a key, no key is an error, because no job uses the empty key.
+// normalized returns the key as the jobs of the limit use it, or "" if --key is missing. It fails
+// if --key is missing and all tasks that use the limit give a key.
 func (c limitKey) normalized(conf *config.Config) (string, error) {
 	if c.Key != nil && *c.Key != "" {
 		key, err := conf.Tasks.NormalizeKey(c.Name, *c.Key)
@@ -267,12 +267,12 @@ func (c *limitsReset) Run(ctx context.Context, conn *connection, q *inspect.Queu
 }
 
 type limitsUnset struct {
-	Yes bool `help:"Confirm, if waiting jobs could then never run."`
+	Yes bool `help:"Change it even if waiting jobs could then never run."`
 	limitKey
 }
 
 func (limitsUnset) Help() string {
-	return `If the config file has the override, it comes back when its entry in the file changes.`
+	return `An override of the config file comes back when its entry in the file changes.`
 }
 
 func (c *limitsUnset) Run(ctx context.Context, conn *connection, q *inspect.Queues, stdio cli.IO) error {
@@ -309,11 +309,11 @@ type limitsSet struct {
 	Apps     *[]string      `placeholder:"NAME,…" help:"The only apps that may use the limit."`
 	Lease    *time.Duration `placeholder:"DURATION" help:"How long a permit of a concurrency limit outlives a crashed worker."`
 	MaxBlock *time.Duration `placeholder:"DURATION" help:"Longest time that an upstream's answer can block a key, such as 1h (default: a day, or the period if that is longer)."`
-	Yes      bool           `help:"Confirm, if waiting jobs could then never run."`
+	Yes      bool           `help:"Change it even if waiting jobs could then never run."`
 }
 
 func (limitsSet) Help() string {
-	return `Settings without a flag keep their values. If --kind changes the kind, only apps and max_block keep theirs. A worker replaces the change, with a warning, when it first reads a config file that has the limit, or when the limit changes in the file.
+	return `Settings without a flag keep their values. If --kind changes the kind, only apps and max_block keep theirs. The change ends when the limit changes in the config file, or when a worker first reads the limit there. The worker logs a warning.
 
 With --key, the command overrides the rate or capacity of that key at once, until "worker limits unset". Permits that were taken stay taken. For a fixed_window, the override's rate must have the same period.`
 }
@@ -362,8 +362,8 @@ func (c *limitsSet) setKey(ctx context.Context, conf *config.Config, q *inspect.
 	return confirm(stdio, usageUnlessDown(q.SetKey(ctx, c.Name, key, o)), "%s of %s  %s", c.Name, display.Key(key), o)
 }
 
-// confirmed asks for --yes in an error if impact is not empty. impact says what a change does to
-// waiting jobs. confirmed returns err unchanged if it is not nil.
+// confirmed returns err if it is not nil. If impact, the effect of a change on waiting jobs, is not
+// empty, it returns an error that asks for --yes.
 func confirmed(impact string, err error) error {
 	if err == nil && impact != "" {
 		err = cli.Usagef("%s; add --yes to confirm", impact)

@@ -59,7 +59,7 @@ func confirm(stdio cli.IO, err error, did string, args ...any) error {
 	return err
 }
 
-// nameAction is a command that does one thing to what has a name, such as a queue.
+// nameAction is a command whose argument is the name of a limit, queue or schedule.
 type nameAction[On any] struct {
 	Name string `arg:"" help:"Name of the ${what}."`
 

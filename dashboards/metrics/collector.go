@@ -39,8 +39,8 @@ type Options struct {
 }
 
 const (
-	readTimeout   = 2 * time.Second        // for all reads of a scrape; asynq's Inspector takes no context
-	healthTimeout = 400 * time.Millisecond // for the check before, so that a scrape is quick while Redis is away
+	readTimeout   = 2 * time.Second        // for all reads of a scrape, except those of asynq's Inspector
+	healthTimeout = 400 * time.Millisecond // for checkRedis, so that a scrape is quick while Redis is away
 )
 
 // collector reads everything at scrape time: it keeps no values and runs no goroutine.
@@ -53,10 +53,10 @@ type collector struct {
 	queuesRDB redis.UniversalClient // the queues' Redis
 	inspector *asynq.Inspector
 	schedules *cron.Runner
-	isShard   bool // it exports the limits and the dispatcher of a shard; the first collector exports the rest
+	isShard   bool // of a shard: the collector exports only limits and the dispatcher
 }
 
-// collectors are those of a server's scopes: of its limiter, and of each shard of its queues.
+// collectors has a collector for each scope of a server: its limiter's scope, and each shard.
 type collectors []prometheus.Collector
 
 // Describe sends the descriptions of all metrics.
@@ -99,8 +99,8 @@ func (c *collector) Describe(descs chan<- *prometheus.Desc) {
 	}
 }
 
-// Collect sends the process's own metrics, then the scope's until the first error: waiting for
-// Redis part after part would exceed Prometheus's scrape timeout.
+// Collect sends the metrics of the process, and then those of the scope until the first error. More
+// waits for Redis would exceed Prometheus's scrape timeout.
 func (c *collector) Collect(out chan<- prometheus.Metric) {
 	c.collectProcess(out)
 	if c.isShard {
@@ -143,8 +143,8 @@ func (c *collector) evicts() bool {
 	return redishealth.EvictionPolicy(ctx, c.rdb) != "" || redishealth.EvictionPolicy(ctx, c.queuesRDB) != ""
 }
 
-// checkRedis returns after healthTimeout even if the Redis client does not obey its context. In
-// that case it returns an error, and the check goes on in the background.
+// checkRedis returns an error after healthTimeout, even if the Redis client ignores its context.
+// The check then continues in the background.
 func (c *collector) checkRedis() error {
 	done := make(chan error, 1)
 	go func() {
@@ -185,8 +185,7 @@ func newMetric(kind prometheus.ValueType, name, help string, labels ...string) m
 	return m
 }
 
-// newScopeMetric returns a metric that is the same from every process. newScopeMetric adds that to the
-// help.
+// newScopeMetric returns a metric that is the same from every process, as its help says.
 func newScopeMetric(kind prometheus.ValueType, name, help string, labels ...string) metric {
 	return newMetric(kind, "scope_"+name, strings.TrimSuffix(help, ".")+" (the same from every process: take max, not sum).", labels...)
 }

@@ -11,34 +11,34 @@ import (
 
 // The process's own metrics. A limit or a task appears with its first job. The first 100 limits and
 // the first 100 tasks have their own labels, and all further ones have the label other. Permits
-// without a key are also counted separately, because the limit's rate is that of one key: only
-// permits without a key, summed over all processes, compare with this rate.
+// without a key are also counted alone: only their sum over all processes compares with the limit's
+// rate, which is the rate of one key.
 var (
 	decisions           = newMetric(counter, "decisions_total", "Decisions of the limiter: an allowed job counts for each of its limits, any other for the limit that decided.", "limit", "outcome")
 	permits             = newMetric(counter, "permits_total", "Permits that jobs took.", "limit")
-	unkeyedPermits      = newMetric(counter, "unkeyed_permits_total", "Permits that jobs took of the limit without a key.", "limit")
+	unkeyedPermits      = newMetric(counter, "unkeyed_permits_total", "Permits that jobs without a key took of the limit.", "limit")
 	unkeyedReturned     = newMetric(counter, "unkeyed_permits_returned_total", "Permits without a key that were given back because a call cost less.", "limit")
-	upstreamRateLimited = newMetric(counter, "upstream_rate_limited_total", "Calls that had their permits and were rate limited upstream, as with status 429, by the limits whose keys were blocked for it.", "limit")
+	upstreamRateLimited = newMetric(counter, "upstream_rate_limited_total", "Calls that had their permits and were rate limited upstream, as with status 429. A call counts for each limit whose key it blocked.", "limit")
 	retryAfter          = newMetric(histogram, "retry_after_seconds", "Retry-after of denied jobs.", "limit")
 	lateness            = newMetric(histogram, "lateness_seconds", "Time from when the permits of a waiting job existed until it took them.")
 	wait                = newMetric(histogram, "wait_seconds", "Time from the first denial of a job until it had its permits.")
 	denials             = newMetric(histogram, "denials_per_job", "How often jobs were denied before they had their permits.")
 	limiterCalls        = newMetric(histogram, "limiter_call_duration_seconds", "Duration of the calls to the limiter.")
 	limiterFailures     = newMetric(counter, "limiter_call_failures_total", "Calls to the limiter that failed.")
-	leads               = newMetric(gauge, "dispatcher", "1 while this process is the dispatcher of its scope.")
+	isDispatcher        = newMetric(gauge, "dispatcher", "1 while this process is the dispatcher of its scope.")
 	dispatchRounds      = newMetric(histogram, "dispatch_round_duration_seconds", "Duration of the dispatcher's rounds in this process.")
-	ungranted           = newMetric(counter, "ungranted_jobs_total", "Waiting jobs that took permits which were not reserved for them, because asynq's polls brought them or they came too late.")
-	pollingFallback     = newMetric(gauge, "polling_fallback", "1 while waiting jobs come by asynq's polls, late, because promoting them does not work.")
+	ungranted           = newMetric(counter, "ungranted_jobs_total", "Waiting jobs that took permits without a reservation, because asynq's polls brought these jobs, or they came too late.")
+	pollingFallback     = newMetric(gauge, "polling_fallback", "1 while this process cannot promote waiting jobs, so that they run late, after asynq's polls.")
 	jobs                = newMetric(counter, "jobs_total", "Jobs by how they ended: done, failed for good (archived), or dropped.", "queue", "task", "outcome")
 	attempts            = newMetric(counter, "attempts_total", "Attempts by how they ended: done, failed, dropped, put_back (denied, the job did not run) or retry_after (put back by its handler).", "queue", "task", "outcome")
 	running             = newMetric(gauge, "jobs_running", "Jobs that this process is running.", "queue", "task")
 	jobDurations        = newMetric(histogram, "job_duration_seconds", "How long jobs ran, however they ended.", "queue", "task")
-	redisTrouble        = newMetric(gauge, "redis_trouble", "1 while a Redis that this process uses has that trouble, such as away, out_of_memory, read_only or evicts (its maxmemory-policy deletes jobs).", "trouble")
+	redisTrouble        = newMetric(gauge, "redis_trouble", "1 while a Redis of this process has the trouble, such as away, out_of_memory, read_only or evicts (its maxmemory-policy deletes jobs).", "trouble")
 	statsFailures       = newMetric(counter, "stats_write_failures_total", "Failed writes of this process's stats to Redis.")
 )
 
-// collectProcess sends every outcome of a known limit or task, even if its count is 0. A rate over
-// a series that begins with the first event would miss that event.
+// collectProcess sends every outcome of a known limit or task, even if its count is 0: a rate
+// misses the first event of a series that begins with it.
 func (c *collector) collectProcess(out chan<- prometheus.Metric) {
 	r := c.stats
 	for _, l := range r.Limits() {
@@ -71,7 +71,7 @@ func (c *collector) collectProcess(out chan<- prometheus.Metric) {
 	out <- denials.histogram(r.Denials)
 	out <- limiterCalls.histogram(r.LimiterCalls)
 	out <- limiterFailures.value(float64(r.LimiterFailures.Load()))
-	out <- leads.value(boolValue(r.IsLeader.Load()))
+	out <- isDispatcher.value(boolValue(r.IsLeader.Load()))
 	out <- dispatchRounds.histogram(r.Rounds)
 	out <- ungranted.value(float64(r.Ungranted.Load()))
 	out <- pollingFallback.value(boolValue(r.PollingFallback.Load()))

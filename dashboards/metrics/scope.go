@@ -24,7 +24,7 @@ const (
 	maxSchedules = 200
 )
 
-// The metrics of the scope. Only scope_up may differ between processes: it is the result of one scrape.
+// The metrics of the scope. Only scope_up can differ between processes.
 var (
 	scopeUp      = newMetric(gauge, "scope_up", "1 if this scrape could read all metrics of the scope from Redis.")
 	waiting      = newScopeMetric(gauge, "waiting_permits", "Permits that jobs wait for, at the time of the backlog sample.", "limit")
@@ -32,7 +32,7 @@ var (
 	backlogDrain = newScopeMetric(gauge, "backlog_drain_seconds", "Estimated time until the last waiting or pending job of the limit runs; 0 if there is no such job, missing if the time is unknown.", "limit")
 	waitingKeys  = newScopeMetric(gauge, "waiting_keys", "Keys that waiting jobs need, at the time of the backlog sample.", "limit")
 	sampleAge    = newScopeMetric(gauge, "backlog_sample_age_seconds", "Age of the backlog sample. The metrics of waiting jobs come from this sample.")
-	used         = newScopeMetric(gauge, "permits_used", "Permits taken or reserved at the fullest of these meters of the limit: the empty key, and the five keys with the highest demand.", "limit")
+	used         = newScopeMetric(gauge, "permits_used", "Permits taken or reserved at the fullest meter of the limit, among those of the empty key and of the five keys with the highest demand.", "limit")
 	capacity     = newScopeMetric(gauge, "permits_capacity", "Permits that the meter of headgate_scope_permits_used can give at once.", "limit")
 	perSecond    = newScopeMetric(gauge, "permits_per_second", "Long-run rate of the limit for a job without a key; 0 for a concurrency limit.", "limit")
 	blocked      = newScopeMetric(gauge, "blocked_keys", "Keys that are blocked, as by an upstream's Retry-After.", "limit")
@@ -46,9 +46,9 @@ var (
 	ticksLate    = newScopeMetric(gauge, "schedule_late_seconds", "Time since the oldest due tick that a schedule has not enqueued yet; 0 if none is due.", "schedule")
 )
 
-// collectLimits reads the backlog sample, and the meters of a few keys of each limit. If no process
-// has run for a minute, there is no sample, and the metrics of waiting jobs are missing. A limit
-// without waiting jobs has zeros, so that graphs fall to zero and alerts end.
+// collectLimits reads the backlog sample, and the meters of a few keys of each limit. Without a
+// sample of the last minute, the metrics of waiting jobs are missing. For a limit without waiting
+// jobs they are 0, so that alerts end.
 func (c *collector) collectLimits(ctx context.Context, out chan<- prometheus.Metric) error {
 	sample, err := stats.ReadBacklogSample(ctx, c.rdb, c.scope)
 	if err != nil {
@@ -157,8 +157,8 @@ func labels(names []string, n int) []string {
 	return names[:min(n, len(names))]
 }
 
-// collectSchedules exports ticks as Redis counted them, so the counts outlive processes. Disabled
-// and paused schedules are never late.
+// collectSchedules exports the counts of ticks in Redis, which outlive processes. Disabled and
+// paused schedules are never late.
 func (c *collector) collectSchedules(ctx context.Context, out chan<- prometheus.Metric) error {
 	if c.schedules == nil {
 		return nil

@@ -21,13 +21,13 @@ import (
 )
 
 // action changes a limit or a key of it. A GET shows a form that asks for a confirmation; a POST of
-// the form executes the action and redirects the browser back. So the page needs no script, and
-// neither a link nor a reload can execute an action.
+// the form executes the action and redirects the browser back. So neither a link nor a reload can
+// execute an action.
 type action struct {
 	Verb   string
 	Text   string   // the effect, in a sentence
 	Grave  bool     // the effect cannot be undone
-	inputs []string // fields that the user fills in; the address has the other values
+	inputs []string // fields that the user fills in
 	// do executes the action. ctx names the user. Errors of do are shown to the user.
 	do func(ctx context.Context, q *inspect.Queues, f url.Values) error
 }
@@ -109,9 +109,9 @@ func changeLimit(ctx context.Context, q *inspect.Queues, f url.Values) error {
 	return q.SetLimit(ctx, l)
 }
 
-// serveAction shows the form of an action, or executes a confirmed action. The address names the limit
-// and the key, because browsers change some bytes in form fields. The name of the action in a POST is
-// read from the form alone, so a request without the form executes nothing.
+// serveAction shows the form of an action, or executes a confirmed action. The address names the
+// limit and the key, because browsers change some bytes in form fields. A POST names the action in
+// its form, so a request without the form executes nothing.
 func (p *Page) serveAction(w http.ResponseWriter, r *http.Request) {
 	isPost := r.Method == http.MethodPost
 	if !isPost && r.Method != http.MethodGet {
@@ -194,8 +194,8 @@ func (p *Page) confirm(w http.ResponseWriter, r *http.Request, a *action, f url.
 	p.write(w, code, "do", frame{Title: a.Verb + " " + d.Object, Data: d})
 }
 
-// fields returns the fields of the form. Their values come from f, or from the limit if f lacks the
-// field. A concurrency limit has no rate, and a window has no capacity.
+// fields returns the fields of the form. A value comes from f, or from the limit if f does not have
+// the field. A concurrency limit has no rate, and a window has no capacity.
 func (p *Page) fields(r *http.Request, a *action, f url.Values) (list []field, err error) {
 	limit, err := p.queues.Definition(r.Context(), f.Get("limit"))
 	add := func(applies bool, name, label, now, hint string) {

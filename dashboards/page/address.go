@@ -35,8 +35,8 @@ func backTo(text string) string {
 	return address{name, q}.String()
 }
 
-// to returns an address, with pairs of a parameter and its value. The last pair of a parameter
-// counts. An empty value removes the parameter.
+// to returns the address of a view. pairs are parameters and their values. A later pair replaces an
+// earlier one, and an empty value removes the parameter.
 func to(name string, pairs ...string) string {
 	q := url.Values{}
 	for pair := range slices.Chunk(pairs, 2) {
@@ -47,8 +47,8 @@ func to(name string, pairs ...string) string {
 	return address{name, q}.String()
 }
 
-// act returns the address of an action on the object that pairs of a parameter and its value identify.
-// Empty values are kept, because the empty key is valid.
+// act returns the address of an action. pairs are parameters and values that name its limit and
+// key. Empty values are kept, because the empty key is valid.
 func act(name, back string, pairs ...string) string {
 	q := url.Values{"action": {name}, "back": {back}}
 	for pair := range slices.Chunk(pairs, 2) {
@@ -95,5 +95,5 @@ func newPages(at address, page, size, total int) pages {
 	return p
 }
 
-// on returns the items of a list that are on a page of it.
+// on returns the items of a list that are on a page.
 func on[T any](p pages, list []T) []T { return list[max(0, p.From-1):p.To] }

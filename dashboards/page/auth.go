@@ -18,8 +18,8 @@ const (
 	cookieLifetime = 12 * time.Hour
 )
 
-// Guard wraps next with the page's authentication. Unauthorized requests get a 401 or 403 with a
-// line of text. Use Guard for other handlers of the program, such as metrics.
+// Guard wraps next with the page's authentication. It answers unauthorized requests with a 401 or
+// 403 and a line of text. Use Guard for other handlers of the program, such as metrics.
 func (p *Page) Guard(next http.Handler) http.Handler {
 	return p.protect(next, func(w http.ResponseWriter, code int, why string) { http.Error(w, why, code) })
 }
@@ -63,7 +63,7 @@ func (p *Page) authorize(r *http.Request) (user string, ok bool) {
 	return "token", strings.EqualFold(scheme, "Bearer") && equal(token, p.Token) || err == nil && equal(cookie.Value, p.cookie())
 }
 
-// equal compares in constant time. It compares sums, so that lengths do not leak either.
+// equal compares hashes in constant time, so that neither the texts nor their lengths leak.
 func equal(a, b string) bool {
 	x, y := sha256.Sum256([]byte(a)), sha256.Sum256([]byte(b))
 	return hmac.Equal(x[:], y[:])
@@ -90,7 +90,7 @@ func (p *Page) exchangeToken(w http.ResponseWriter, r *http.Request) bool {
 	return true
 }
 
-// cookie returns the value of the cookie. Replicas with the same token and scope share it.
+// cookie returns the value of the cookie. Pages with the same token and scope accept it.
 func (p *Page) cookie() string {
 	mac := hmac.New(sha256.New, []byte(p.Token))
 	mac.Write([]byte("headgate page\x00" + p.queues.Scope()))
@@ -102,8 +102,8 @@ func (p *Page) cookieName() string { return "headgate-" + p.cookie()[:8] }
 
 // isLocal reports whether a request comes from a browser on this machine and names a local host. It
 // refuses names of other sites that resolve to this machine (DNS rebinding), and requests with a
-// proxy's headers. It cannot recognize a proxy on this machine that sends no such header: a page
-// behind such a proxy needs a token.
+// proxy's headers. A page behind a proxy on this machine needs a token, because isLocal does not
+// recognize every proxy.
 func isLocal(r *http.Request) bool {
 	for _, header := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Real-Ip", "Via"} {
 		if r.Header.Get(header) != "" {

@@ -33,9 +33,9 @@ type Options struct {
 	// NormalizeKey is nil, the page does not normalize keys.
 	NormalizeKey func(limit, key string) (string, error)
 
-	// Token gives access: see the package documentation. It has at least eight characters; thirty are
-	// better. A page behind a proxy needs one, because requests of some proxies look like those of a
-	// browser on this machine.
+	// Token gives access: see the package documentation. It has at least eight characters; thirty
+	// are better. A page behind a proxy needs a token, because some proxies look like a browser on
+	// this machine.
 	Token string
 	// HTTPS makes the cookie Secure. Set it if a proxy terminates TLS.
 	HTTPS bool
@@ -93,7 +93,7 @@ func New(o Options) (*Page, error) {
 	// Refuse POSTs from other sites. No GET changes anything.
 	p.handler = http.NewCrossOriginProtection().Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if asset, ok := strings.CutPrefix(pageName(r), "assets/"); ok {
-			serveAsset(w, r, asset) // public, because the page of a 401 needs them
+			serveAsset(w, r, asset) // public, because the page of a 401 needs the assets
 		} else if !p.exchangeToken(w, r) {
 			routed.ServeHTTP(w, r)
 		}
@@ -112,7 +112,7 @@ func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p.handler.ServeHTTP(w, r)
 }
 
-// pageName returns the name of the requested page. All pages are in one folder.
+// pageName returns the name of the requested page.
 func pageName(r *http.Request) string { return strings.TrimPrefix(r.URL.Path, "/") }
 
 // redirect sends the browser to a relative address. http.Redirect would make it absolute, without
@@ -151,8 +151,8 @@ var views = map[string]struct {
 	"changes": {"Changes", loadChanges},
 }
 
-// serveView renders a view. If Redis is down, the view shows the last data; a view that must read
-// more from Redis gets a 503.
+// serveView renders a view. If Redis is down, the view shows the last snapshot. A view that must
+// read more than a snapshot then gets a 503.
 func (p *Page) serveView(w http.ResponseWriter, r *http.Request, name string) {
 	at := address{name, r.URL.Query()}
 	if len(at.String()) > maxQuery {
@@ -167,20 +167,20 @@ func (p *Page) serveView(w http.ResponseWriter, r *http.Request, name string) {
 		p.failRead(w, err)
 		return
 	}
-	p.write(w, http.StatusOK, cmp.Or(name, "limits"), frame{Title: views[name].title, View: name, Of: at.String(), Live: true, Snap: s, Data: data})
+	p.write(w, http.StatusOK, cmp.Or(name, "limits"), frame{Title: views[name].title, View: name, Address: at.String(), Live: true, Snap: s, Data: data})
 }
 
 // frame is the data of every template.
 type frame struct {
 	*Page
 	redactor
-	Scope string
-	Title string
-	View  string    // name of the view, for the navigation
-	Of    string    // relative address of the view, to which actions return
-	Live  bool      // the script in the browser updates the view
-	Snap  *snapshot // nil if the page shows no data
-	Data  any
+	Scope   string
+	Title   string
+	View    string    // name of the view, for the navigation
+	Address string    // relative address of the view, to which actions return
+	Live    bool      // the browser's script updates the view
+	Snap    *snapshot // nil if the page shows no data
+	Data    any
 }
 
 // write renders a page in memory and sends it, or sends a 500 if rendering fails.

@@ -15,7 +15,8 @@ import (
 )
 
 const (
-	// A snapshot is used for minAge, or for readRest times as long as its read took if that is longer.
+	// A snapshot is used for minAge, or for readRest times the duration of its read if that is
+	// longer.
 	minAge   = time.Second
 	readRest = 20
 	// readTimeout is the longest time for the reads of a snapshot or a view. It does not bound calls
@@ -33,7 +34,7 @@ type reader struct {
 	mu      sync.Mutex // guards the fields below, and is held while Redis is read
 	last    *snapshot
 	expires time.Time                               // of last, by this process's clock
-	steps   map[int64]map[string]stats.LimitSummary // of the charts, by the step's number since 1970, and by limit
+	steps   map[int64]map[string]stats.LimitSummary // of the charts, by number of the step (see stepOf), and by limit
 	lastIDs map[string]string                       // by scope, the ID of the last summary that was read
 }
 
@@ -44,8 +45,8 @@ func newReader(queues *inspect.Queues) *reader {
 	}
 }
 
-// latest returns the last snapshot, or a new one if the last is too old. If Redis cannot be read, the
-// new snapshot has the old data and an error.
+// latest returns the last snapshot, or a new one if the last is too old. If Redis cannot be read,
+// it returns the last snapshot with Err set.
 func (r *reader) latest(ctx context.Context) *snapshot {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -101,9 +102,8 @@ func (r *reader) readAll(ctx context.Context) (*snapshot, error) {
 	return s, nil
 }
 
-// joinChanges returns the changes of all scopes, the newest first. joinChanges returns a change of
-// all parts of a divided limit once. Such a change has no From and To, because these would be the
-// values of one part.
+// joinChanges returns the changes of all scopes, the newest first. The changes of all parts of a
+// divided limit become one change. It has no From and To, because they would be those of one part.
 func joinChanges(all []throttle.Change, sharded shard.Queues) (changes []throttle.Change) {
 	slices.SortStableFunc(all, func(a, b throttle.Change) int { return b.At.Compare(a.At) })
 	for _, c := range all {
@@ -141,7 +141,7 @@ func (r *reader) readSteps(ctx context.Context, in *inspect.Queues, now time.Tim
 	return err
 }
 
-// chart returns the chart of a limit, and the sum of its steps up to now.
+// chart returns the chart of a limit, and the sum of its steps and of the current step.
 func (r *reader) chart(limit string, now time.Time) (c chart, sum stats.LimitSummary) {
 	last := stepOf(now)
 	first := last - chartSteps + 1

@@ -13,13 +13,13 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// snapshot is the data that was read at one time. It does not change.
+// snapshot has the data of one read. Nothing changes a snapshot.
 type snapshot struct {
 	*inspect.Status
 	Limits  []limitRow        // the highest demand first
 	Changes []throttle.Change // the newest first
-	Now     time.Time         // Redis's time when the data was read, in this process's zone
-	Err     error             // nil if the data are of the newest read; else the error of the newest read
+	Now     time.Time         // Redis's time at the read, in this process's zone
+	Err     error             // why the newest read failed; nil if it gave this data
 }
 
 // Jobs returns the number of jobs in a state, in all queues.
@@ -50,8 +50,8 @@ func (s *snapshot) Since() (oldest time.Time) {
 	return oldest
 }
 
-// By returns " by NAME" for the newest change of a limit or key with this What, or "" if its author
-// is unknown.
+// By returns " by NAME" for the newest change of a key with this What. It returns "" if there is no
+// such change or its author is unknown.
 func (s *snapshot) By(what, limit, key string) string {
 	for _, c := range s.Changes {
 		if c.What == what && c.Limit == limit && c.Key == key {
@@ -95,7 +95,7 @@ func changeText(c throttle.Change) string {
 type limitRow struct {
 	inspect.Limit
 	chart chart
-	Sum   stats.LimitSummary // sum over the chart and over the current step
+	Sum   stats.LimitSummary // sum of the last 15 minutes, up to now
 	now   time.Time
 }
 
@@ -108,14 +108,14 @@ type chart struct {
 	Allowed float64   `json:"allowed"` // the limit's rate; 0 for a limit with keys
 }
 
-// levels are the classes of states in the style sheet.
+// levels has, by state, the class in the style sheet.
 var levels = map[inspect.State]string{
 	inspect.Paused: "bad", inspect.Blocked: "bad", inspect.KeysBlocked: "bad",
 	inspect.Exhausted: "wait", inspect.WillBeExhausted: "wait", inspect.Saturated: "wait",
 	inspect.Flowing: "good", inspect.Idle: "quiet",
 }
 
-// Level is the class of the state.
+// Level returns the class of the state.
 func (r limitRow) Level() string { return levels[r.Limit.State] }
 
 // State describes the state in a few words.
@@ -151,7 +151,7 @@ func (r limitRow) Used() string {
 	return text
 }
 
-// Rule describes the definition of the limit. It does not say whether the limit is paused.
+// Rule describes the definition of the limit, without "paused".
 func (r limitRow) Rule() string {
 	l := r.Definition.Limit
 	l.Paused = false
@@ -161,7 +161,7 @@ func (r limitRow) Rule() string {
 // sparkline is a small chart of permits a second.
 type sparkline struct {
 	Points string // of an SVG polyline
-	Text   string // for people who cannot see it
+	Text   string // says the same to people who cannot see the chart
 }
 
 // Spark draws the limit's permits.
@@ -180,7 +180,7 @@ func (r limitRow) Spark() sparkline {
 
 // Chart returns the data of the large chart as JSON, for an attribute.
 func (r limitRow) Chart() (string, error) {
-	if !r.Keyed { // with keys, the chart is the sum over the keys, and no one rate applies
+	if !r.Keyed { // the chart of a limit with keys is the sum over its keys, to which no single rate applies
 		r.chart.Allowed = r.DefaultMeter.PerSecond
 	}
 	text, err := json.Marshal(r.chart)

@@ -73,8 +73,7 @@ func keyName(key string) string { return short(display.Key(key)) }
 
 func meterName(meter string) string { return short(display.Meter(meter)) }
 
-// perSecond formats a rate: with two decimals below 1, with one below 10, or else without decimals.
-// A rate below 0.005 is "0.00", and the rate 0 is "0".
+// perSecond formats a rate: with two decimals below 1, with one below 10, else without. 0 is "0".
 func perSecond(rate float64) string {
 	switch {
 	case rate == 0:
@@ -95,8 +94,8 @@ func span(d time.Duration) string {
 	return duration.Text(d)
 }
 
-// since formats the time since t. Less than a second is "now", and so is a t in the future, which
-// occurs because clocks differ.
+// since formats the time since t. It returns "now" for less than a second, and for a t in the
+// future.
 func since(t, now time.Time) string {
 	if d := now.Sub(t); d >= time.Second {
 		return span(d.Truncate(time.Second)) + " ago"
@@ -140,8 +139,8 @@ func (r redactor) Block(data []byte) string {
 	return r.Clean(string(data), longText)
 }
 
-// Clean returns a text, cut at limit bytes. Before it cuts, it hides the secrets in the first 2*limit
-// bytes, so that it finds a secret that the cut would divide.
+// Clean returns a text, cut at limit bytes. It hides secrets in the first 2*limit bytes before it
+// cuts, because a cut can divide a secret.
 func (r redactor) Clean(text string, limit int) string {
 	more := max(0, len(text)-2*limit)
 	return display.VisiblePrefix(r.Text(text[:len(text)-more]), limit, more)

@@ -68,13 +68,13 @@ func loadWaiting(ctx context.Context, p *Page, s *snapshot, at address) (any, er
 
 type jobData struct {
 	ID, Queue   string // as the address names them
-	inspect.Job        // without a TaskInfo if there is no such job
+	inspect.Job        // its TaskInfo is nil if there is no such job
 	Failures    int
-	// Attempts are the job's last attempts. Crashes is the number of crashes of its workers that did
-	// not count as failures: see asynqdb.DB.Attempts.
+	// Attempts are the job's last attempts. Crashes is the number of its attempts whose worker
+	// crashed: see asynqdb.DB.Attempts.
 	Attempts []asynqdb.Attempt
 	Crashes  int
-	PutBack  bool // the last error is a denial, or the handler put the job back
+	PutBack  bool // LastErr tells why the job was put back, and is no failure
 }
 
 func loadJob(ctx context.Context, p *Page, s *snapshot, at address) (any, error) {
@@ -153,8 +153,8 @@ var tabStates = [][2]string{
 	{"Running", "active"}, {"Retrying", "retry"}, {"Completed", "completed"}, {"Archived", "archived"},
 }
 
-// filterFields are the text fields of a filter. With state and queue they are its parameters, which
-// are named like the flags of "worker jobs".
+// filterFields are the text fields of a filter. They, "state" and "queue" are named like the flags
+// of "worker jobs".
 var filterFields = []field{
 	{Name: "type", Hint: "type"}, {Name: "limit", Hint: "waits for limit"}, {Name: "key", Hint: "waits for key"},
 	{Name: "payload", Hint: "text in the payload"}, {Name: "error", Hint: "text in the last error"},
@@ -206,10 +206,10 @@ func loadJobs(ctx context.Context, p *Page, s *snapshot, at address) (any, error
 	return d, nil
 }
 
-func countJobs(s *snapshot, of, states string) (n int) {
+func countJobs(s *snapshot, queueName, states string) (n int) {
 	for _, queue := range s.Queues {
 		switch {
-		case of != "" && of != queue.Queue:
+		case queueName != "" && queueName != queue.Queue:
 		case states == "":
 			n += queue.Size
 		default:

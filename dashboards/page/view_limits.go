@@ -27,7 +27,7 @@ type limitsData struct {
 
 type openLimit struct {
 	*limitRow
-	Query string // text that the shown keys contain
+	Query string // only keys that contain this text are shown
 	Found []keyRow
 	Pages pages // of keys
 }
@@ -38,7 +38,7 @@ func (o openLimit) PerJob() float64 { return float64(o.Sum.Denied) / float64(max
 type keyRow struct {
 	waitdb.Meter
 	Blocked *throttle.Blocked  // nil if the key is not blocked
-	Own     string             // the key's own rate; empty if the key has the limit's rate
+	Own     string             // rate and capacity of the key, if the limit does not give them
 	ETA     *forecast.Estimate // when the last waiting job runs; nil if none waits
 }
 

@@ -15,7 +15,7 @@ import (
 )
 
 // Forecast estimates when the waiting jobs will run if no jobs are added, no limit is changed and
-// workers are free. It simulates all limits of all jobs together. [Make] makes one.
+// workers are free. [Make] makes a Forecast.
 type Forecast struct {
 	At time.Time // by Redis's clock
 	// Jobs is the number of waiting jobs in the lanes that were read. It does not include pending
@@ -24,8 +24,8 @@ type Forecast struct {
 	// Pending is the number of jobs in asynq's pending lists that the forecast includes.
 	// WithoutRule is the number of pending jobs that it leaves out, because their rule is unknown.
 	Pending, WithoutRule int
-	// Estimated reports whether there were too many lanes or turns to simulate each of them, or the
-	// pending jobs come from a sample.
+	// Estimated reports whether not all lanes or turns were simulated, or the pending jobs come
+	// from a sample.
 	Estimated bool
 
 	lanes  map[string]*lane
@@ -36,13 +36,14 @@ type Forecast struct {
 // Options are the inputs of a forecast that are not in the limiter's Redis. The zero value means a
 // forecast of the waiting jobs alone.
 type Options struct {
-	// Duration returns the mean duration of a queue's jobs, 0 if it is unknown. Jobs hold permits
-	// of concurrency limits for that time. Nil means that all durations are unknown.
+	// Duration returns the mean time for which a queue's jobs run and so hold permits of
+	// concurrency limits; 0 if it is unknown. Nil means that all durations are unknown.
 	Duration func(queue string) time.Duration
 	// Stopped reports whether a queue is paused, so that the start of its jobs is unknown. Nil
 	// means that no queue is paused.
 	Stopped func(queue string) bool
-	// Limits are limits that may be missing in Redis. For a missing one, no permits count as used.
+	// Limits are limits that may be missing in Redis. A limit that is missing there counts as
+	// unused.
 	Limits []throttle.Limit
 	// WithoutRule is the number of pending jobs whose rule is unknown.
 	WithoutRule int
@@ -58,8 +59,8 @@ type group struct {
 	costs
 }
 
-// Pending adds pending jobs, which all have the queue and the fairness key of like, and these
-// needs. They go behind the waiting jobs of their lane.
+// Pending adds pending jobs behind the waiting jobs of their lane. Each job has these needs, and
+// the queue and the fairness key of like.
 func (o *Options) Pending(like waitdb.Job, jobs int, needs ...throttle.Need) error {
 	return addGroup(&o.pending, like, jobs, needs)
 }
@@ -97,20 +98,20 @@ type Estimate struct {
 	// Need is the meter that the job waits longest for, without a cost. It is zero if the job runs
 	// at once.
 	throttle.Need
-	// StartsIn is the time until the job runs. If neither Known nor AtLeast is set, it means
-	// nothing, for example because a limit or the queue is paused.
+	// StartsIn is the time until the job runs. StartsIn is valid only if Known or AtLeast is true:
+	// both are false, for example, if the queue is paused.
 	StartsIn time.Duration
 	Known    bool
-	// AtLeast reports whether StartsIn is a lower bound, because jobs of unknown duration must end
-	// before. Known is false then.
+	// AtLeast reports whether StartsIn is only a lower bound, because jobs of unknown duration must
+	// end first. If AtLeast is true, Known is false.
 	AtLeast bool
 	// Estimated reports whether the job waits for running jobs to end, or was not simulated, or the
 	// whole forecast is estimated.
 	Estimated bool
 }
 
-// isLater reports whether a job would run after another. Unknown times are latest, after lower
-// bounds.
+// isLater reports whether e is after other. A lower bound is after all known times, and an unknown
+// time is after all lower bounds.
 func (e Estimate) isLater(other Estimate) bool {
 	if e.Known != other.Known {
 		return other.Known
@@ -121,8 +122,8 @@ func (e Estimate) isLater(other Estimate) bool {
 	return e.StartsIn > other.StartsIn
 }
 
-// OrLater returns the later of two estimates. If the later one has no known time, the known time or
-// the lower bound of the other becomes its lower bound, if that is higher.
+// OrLater returns the later of two estimates. If its time is not known, its lower bound is the
+// highest time or lower bound of the two.
 func (e Estimate) OrLater(other Estimate) Estimate {
 	if other.isLater(e) {
 		e, other = other, e
@@ -155,8 +156,8 @@ func (f *Forecast) estimate(l *lane, n int64) Estimate {
 	return e
 }
 
-// Last looks at the last waiting or pending job of each lane. last is the latest of these jobs with a
-// known time, and unknown the latest of those without one, or nil if there is none.
+// Last looks at the last waiting or pending job of each lane. last is the latest known time of
+// these jobs. unknown is the latest estimate without a known time, or nil.
 func (f *Forecast) Last() (last Estimate, unknown *Estimate) {
 	last.Known = true
 	for _, l := range f.order {
@@ -187,16 +188,15 @@ func (f *Forecast) Job(lane string, rank int) (Estimate, bool) {
 	return f.estimate(l, min(int64(max(1, rank)), l.waiting)-1), true
 }
 
-// Position returns p with the forecast's estimate in place of its own. The forecast may be some
-// seconds older than p. Position does not change the position of a granted job, or of a lane that
-// the forecast does not include.
+// Position returns p with the forecast's estimate. The forecast may be some seconds older than p.
+// If p is of a granted job, or of a lane that is not in the forecast, Position returns p unchanged.
 func (f *Forecast) Position(p waitdb.Position) waitdb.Position {
 	l := f.lanes[p.Lane.Name]
 	if p.Granted || l == nil || l.waiting == 0 {
 		return p
 	}
 	now, started := p.Since.Add(p.WaitedFor), 0
-	if now.Sub(f.At) >= time.Second { // within the first second, Rank may still count jobs that should have started
+	if now.Sub(f.At) >= time.Second { // before that, Rank may still count jobs that should have started
 		started, _ = slices.BinarySearch(l.times, now.UnixMicro()+1)
 	}
 	e, _ := f.Job(p.Lane.Name, started+max(1, p.Rank))
@@ -220,9 +220,9 @@ func (f *Forecast) Waiting() map[string]int {
 // Backlog is the demand for permits of one meter.
 type Backlog struct {
 	throttle.Need           // the cost is the number of permits that waiting and granted jobs need
-	Since         time.Time // earliest start of the wait of the first job of a lane that needs the meter; zero if unknown
+	Since         time.Time // when the oldest first job of these lanes began to wait; zero if unknown
 	Last          Estimate  // when the last waiting or pending job that needs the meter would run; if there is none, StartsIn is 0
-	IsBottleneck  bool      // a job waits for it longer than for its other meters
+	IsBottleneck  bool      // a job waits longer for this meter than for its other meters
 }
 
 // Backlog returns the backlog of a meter.
@@ -243,7 +243,7 @@ func (f *Forecast) Backlogs() (backlogs []Backlog) {
 	return backlogs
 }
 
-// Limits returns, by limit, when the last waiting or pending job that needs it would run.
+// Limits returns, by limit, when the last waiting or pending job that needs the limit would run.
 func (f *Forecast) Limits() map[string]Estimate {
 	limits := map[string]Estimate{}
 	for _, b := range f.Backlogs() {

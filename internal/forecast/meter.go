@@ -10,9 +10,9 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// simMeter is a meter in a simulation. Its Meter is nil if its limit does not exist, or if the
-// duration of the jobs at a concurrency limit is unknown. Without a Meter, its permits never run
-// out, but it can be paused or blocked.
+// simMeter is a meter in a simulation. Its Meter is nil if there is no such limit, or if the
+// duration of jobs at a concurrency limit is unknown. A nil Meter never runs out of permits, but
+// simMeter can still be paused or blocked.
 type simMeter struct {
 	Backlog
 	meter.Gate
@@ -22,20 +22,19 @@ type simMeter struct {
 	// concurrency limit return when jobs end, so the times are estimates.
 	lease int64
 	// unknownDuration reports whether the duration of the jobs at a concurrency limit is unknown,
-	// so that times are lower bounds. The number of permits of that limit that are free now is
-	// idle.
+	// so that times are lower bounds. idle is the number of its permits that are free now.
 	unknownDuration bool
 	idle            int64
 
 	lanes     int64 // number of simulated lanes that need the meter
-	refusedIn int   // number of the last batch in which a turn that needs it was refused
+	refusedIn int   // the last batch in which a turn that needs the meter was refused
 }
 
 // far is the time of an event whose time is unknown.
 const far = meter.MaxTime
 
-// unusedMeter returns a meter that Redis does not have, as if no permits were in use. If Options
-// has no such limit, the meter always has permits.
+// unusedMeter returns a meter of which no permits are in use. If Options has no such limit, the
+// meter always has permits.
 func (s *simulation) unusedMeter(n throttle.Need) *simMeter {
 	i := slices.IndexFunc(s.opts.Limits, func(l throttle.Limit) bool { return l.Name == n.Limit })
 	if i < 0 {
@@ -72,9 +71,8 @@ func newMeter(read waitdb.Meter, now int64, meanDuration time.Duration) *simMete
 	return m
 }
 
-// defineSlots replaces a concurrency limit by a rate (Little's law): if jobs take meanDuration, and
-// at most n run at once, then at most n start in any period of that duration. Of the slots, held
-// are in use now.
+// defineSlots replaces a concurrency limit by a rate (Little's law): if at most n jobs run at once,
+// at most n jobs start in any period of meanDuration. held is the number of slots in use now.
 func (m *simMeter) defineSlots(now, held, slots int64, lease, meanDuration time.Duration) {
 	m.lease, m.capacity, m.idle = lease.Microseconds(), slots, slots-held
 	if m.unknownDuration = meanDuration <= 0; m.unknownDuration {
@@ -85,7 +83,7 @@ func (m *simMeter) defineSlots(now, held, slots int64, lease, meanDuration time.
 	m.limit = &meter.Limit{Kind: meter.SlidingLog, N: int(slots), Per: period, Capacity: int(slots)}
 	m.Meter, m.capacity = meter.New(m.limit), slots
 	held = min(held, slots)
-	for i := range held { // as if they had started one after the other during the last period
+	for i := range held { // as if the running jobs had started evenly over the last period
 		ago, _ := meter.Span(held-1-i, held, period.Microseconds())
 		m.Meter.Take(now-ago, 1)
 	}
@@ -94,7 +92,7 @@ func (m *simMeter) defineSlots(now, held, slots int64, lease, meanDuration time.
 // isEstimate reports whether the times of the meter depend on the mean duration of jobs.
 func (m *simMeter) isEstimate() bool { return m.lease > 0 && !m.unknownDuration }
 
-// ReadyAt returns the first time at which k permits are free, and far if it is unknown.
+// ReadyAt returns the first time at which k permits are free, or far if it is unknown.
 func (m *simMeter) ReadyAt(now, k int64) int64 {
 	switch {
 	case m.Paused:
@@ -105,9 +103,8 @@ func (m *simMeter) ReadyAt(now, k int64) int64 {
 	return m.ReadyFrom(now, k, now)
 }
 
-// returnTime returns the time in microseconds until the k permits of a job are free again, and how
-// many jobs of that cost get their permits back together. For windows those are all jobs that fit
-// in a window, for other limits one job.
+// returnTime returns after how many microseconds the k permits of a job are free again, and how
+// many such jobs return their permits together: for a window all jobs that fit in it, or else 1.
 func (m *simMeter) returnTime(k int64) (us, together int64) {
 	switch {
 	case m.lease > 0:

@@ -14,15 +14,15 @@ import (
 )
 
 const (
-	// If there are more than maxLanes lanes, only someLanes of them are read. The demand of the
-	// others then counts as one lane at each of the busiestMeters meters with the highest demand.
+	// If there are more than maxLanes lanes, only someLanes lanes are read. The demand of the other
+	// lanes counts as one lane at each of the busiestMeters meters with the highest demand.
 	maxLanes      = 2000
 	someLanes     = 100
 	busiestMeters = 50
 	// maxSteps is the most turns that are simulated.
 	maxSteps = 100_000
 	// The costs of at least minSample jobs of each lane are read. If there are few lanes, more jobs
-	// of each are read, maxSample in all.
+	// of each lane are read, up to maxSample in all.
 	minSample = 16
 	maxSample = 2000
 	// meterPage and jobPage are the most meters and jobs that one call reads.
@@ -74,8 +74,7 @@ func (s *simulation) readLanes(ctx context.Context, db *waitdb.DB) error {
 			l.addSample(b.Costs, b.Jobs)
 		}
 	}
-	// The lane whose last turn was longest ago has the next turn. Lanes are read in the order of
-	// their numbers, which is the order of lanes that had no turn yet.
+	// The lane whose last turn was longest ago has the next turn. Other lanes stay in their order.
 	slices.SortStableFunc(s.order, func(a, b *lane) int { return cmp.Compare(a.lastTurn, b.lastTurn) })
 	return nil
 }
@@ -96,7 +95,8 @@ func (l *lane) addSample(sample []string, jobs int) {
 }
 
 // readMeters reads the meters of all lanes. If not all lanes were read, it also reads the meters
-// with the highest demand. At each of these it adds one lane for the demand of the lanes not read.
+// with the highest demand. At each such meter it adds one lane for the demand of the lanes that
+// were not read.
 func (s *simulation) readMeters(ctx context.Context, db *waitdb.DB) error {
 	names, wanted, lanes := map[string]bool{}, map[string]int64{}, map[string]int64{}
 	for _, l := range s.order {

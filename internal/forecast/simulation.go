@@ -10,9 +10,8 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// simulation is a forecast in the making. It plays what will happen to the jobs if no more are
-// added. Package fairqueue gives the turns, as in production. The meters have the code of the
-// in-process limiter. The simulation has its own time, and does not read the clock.
+// simulation is a forecast in the making. Package fairqueue gives the turns, as in production.
+// Package meter counts the permits. The simulation has its own time, and does not read the clock.
 type simulation struct {
 	Forecast
 	opts    Options
@@ -38,17 +37,17 @@ type lane struct {
 
 	given      int64   // number of jobs of costs[0] that have started
 	times      []int64 // start times of the simulated jobs, Unix microseconds
-	waits      []int64 // total time for which jobs waited for each of meters, microseconds
-	longestAt  []int   // for each of times, the index of the meter with the longest wait until then
+	waits      []int64 // by meter, the total time for which jobs waited for it, microseconds
+	longestAt  []int   // for each start in times, the index of the meter with the longest wait so far
 	bottleneck int     // index of the meter with the longest wait
 	// headSince is the time at which the lane's first job became the first. The meter that was
 	// ready last for that job has the index slowest, and was ready at slowestAt.
 	headSince, slowestAt int64
 	slowest              int
-	ends                 int64 // start of its last job; far if unknown
-	estimated            bool  // some of its times are estimates
-	// next lists what its first job needs. Ready is the time at which a meter has the job's cost in
-	// addition to held, the permits that the core holds there for lanes with an earlier turn.
+	ends                 int64 // start of the lane's last job; far if unknown
+	estimated            bool  // some start times are estimates
+	// next lists what the first job needs of each meter. Ready is the time at which the meter has
+	// that cost in addition to held: the permits for lanes with an earlier turn.
 	next []fairqueue.Need
 	held []int64
 }
@@ -66,15 +65,15 @@ func (l *lane) add(c costs) {
 	}
 }
 
-// cost returns the cost of the first job at a meter, in whole permits. These costs differ by at
-// most 1, so that their mean is the mean cost.
+// cost returns the cost of the first job at a meter, in whole permits. It rounds up or down, so
+// that the mean over all jobs stays right.
 func (l *lane) cost(meter int) int64 {
 	mean, n := l.costs[0].of[meter], float64(l.given)
 	return int64(math.Floor((n+1)*mean+1e-9) - math.Floor(n*mean+1e-9))
 }
 
-// isPossible reports whether the meters can ever give the permits of the first job. A job that is
-// not possible takes no permits in its turn, as in Redis.
+// isPossible reports whether the meters can ever give the permits of the first job. An impossible
+// job takes no permits in its turn, as in Redis.
 func (l *lane) isPossible() bool {
 	for i, m := range l.meters {
 		if m.capacity > 0 && m.capacity < l.cost(i) {
@@ -89,7 +88,7 @@ func newSimulation(now int64, opts Options) *simulation {
 	return &simulation{Forecast: f, opts: opts, now: now}
 }
 
-// lane returns the lane of a name, which it adds behind the others if it is new.
+// lane returns the lane with a name. If there is none, lane adds one behind the others.
 func (s *simulation) lane(name string) *lane {
 	l := s.lanes[name]
 	if l == nil {
@@ -154,7 +153,7 @@ func (s *simulation) simulate(steps int) *Forecast {
 		}
 	}
 	now, results := s.now, make([]fairqueue.Result, 0, 64)
-	for ; steps > 0; steps-- { // a turn costs a step, and a round without turns, too
+	for ; steps > 0; steps-- { // each turn costs a step, and so does a round without turns
 		if now = core.Next(now); now >= far {
 			break
 		}
@@ -236,9 +235,9 @@ func (l *lane) readNeeds(now int64) []fairqueue.Need {
 	return l.next
 }
 
-// start lets the first job start. It counts the time until the slowest meter was ready as a wait
-// for that meter. After that time the job waited for the turns of other lanes, which counts as a
-// wait for the meter that most lanes need.
+// start lets the first job start. The time until the slowest meter was ready counts as a wait for
+// that meter. The rest of the time, when other lanes had turns, counts as a wait for the meter that
+// most lanes need.
 func (l *lane) start(now int64) {
 	l.waits[l.slowest] += min(now, l.slowestAt) - l.headSince
 	if late := now - max(l.slowestAt, l.headSince); late > 0 {
@@ -278,15 +277,15 @@ func (l *lane) remaining(meter int) (jobs, permits int64) {
 	return jobs, int64(math.Ceil(sum))
 }
 
-// estimateRemaining estimates when the last job of each lane starts. It computes a time for each
-// meter of the lane alone, and the latest of these times counts. It assumes that before that job,
-// every other lane at the meter has as many turns as this lane, or all that it needs.
+// estimateRemaining estimates when the last job of each lane starts. It computes the time for each
+// meter of the lane alone, and takes the latest. It assumes that every other lane at the meter has
+// as many turns as this lane, or fewer if it needs fewer.
 func (s *simulation) estimateRemaining(now int64) {
 	s.Estimated = true
 	type remaining struct {
 		*lane
 		meter          int     // index of the meter in the lane
-		turns, permits float64 // turns of each lane that it stands for, and permits of all of them together
+		turns, permits float64 // turns of one lane, and permits of all standsFor lanes
 	}
 	at := map[*simMeter][]remaining{}
 	for _, l := range s.order {
@@ -333,8 +332,8 @@ func (l *lane) finish() {
 	}
 }
 
-// isLowerBound reports whether the time of job n, counted from 0, is a lower bound: the job may
-// have to wait for the end of jobs of unknown duration.
+// isLowerBound reports whether the time of job n, counted from 0, is only a lower bound, because
+// jobs of unknown duration may have to end first.
 func (l *lane) isLowerBound(n int64) bool {
 	return slices.ContainsFunc(l.meters, func(m *simMeter) bool { return m.unknownDuration && n >= m.idle/m.lanes })
 }

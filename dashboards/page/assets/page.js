@@ -74,7 +74,7 @@
   document.addEventListener('selectionchange', () => { if (waiting !== null && !selecting()) show(waiting); });
 
   // Fetch the page again, one request at a time, while it is visible.
-  const each = 2000;
+  const refreshMillis = 2000;
   let next = null, asking = false;
   async function refresh() {
     clearTimeout(next);
@@ -88,7 +88,7 @@
       document.body.classList.toggle('old', !now);
     } catch { document.body.classList.add('old'); }
     asking = false;
-    next = setTimeout(refresh, each);
+    next = setTimeout(refresh, refreshMillis);
   }
   document.addEventListener('visibilitychange', refresh);
   addEventListener('pageshow', e => { if (e.persisted) refresh(); });
@@ -142,5 +142,5 @@
 
   local(document);
   drawAll();
-  next = setTimeout(refresh, each);
+  next = setTimeout(refresh, refreshMillis);
 })();

@@ -116,11 +116,15 @@ func (db DB) Leases(ctx context.Context, queue string, until time.Time) ([]Lease
 const Page = 100
 
 // Denied returns the IDs of the denied jobs in one page of a queue's retry set. The page starts at
-// offset. If before is not zero, the pages have only jobs whose retry time is before it. next is
-// the offset of the next page, or -1 after the last page. If the caller removes jobs of a page from
-// the set, it must reduce next by their number. Denied takes two round trips.
-func (db DB) Denied(ctx context.Context, queue string, before time.Time, offset int) (ids []string, next int, err error) {
+// offset. The pages have only jobs whose retry time is not before from, and is before `before`. A
+// zero time is no bound. next is the offset of the next page, or -1 after the last page. If the
+// caller removes jobs of a page from the set, it must reduce next by their number. Denied takes two
+// round trips.
+func (db DB) Denied(ctx context.Context, queue string, from, before time.Time, offset int) (ids []string, next int, err error) {
 	by := redis.ZRangeBy{Min: "-inf", Max: "+inf", Offset: int64(offset), Count: Page}
+	if !from.IsZero() {
+		by.Min = strconv.FormatInt(unixCeil(from), 10)
+	}
 	if !before.IsZero() {
 		by.Max = "(" + strconv.FormatInt(unixCeil(before), 10)
 	}

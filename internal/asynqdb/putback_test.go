@@ -130,15 +130,18 @@ func TestDeniedByPages(t *testing.T) {
 			t.Fatal(err)
 		}
 		rdb.ZAdd(ctx, asynqdb.Key("default", asynqdb.Retry), redis.Z{Score: float64(time.Now().Add(time.Second).Unix()), Member: "000"}) // failed
-		ids, next, err := db.Denied(ctx, "default", early.Add(time.Minute), 0)
+		ids, next, err := db.Denied(ctx, "default", time.Time{}, early.Add(time.Minute), 0)
 		if err != nil || next != -1 || !slices.Equal(ids, []string{"149"}) {
 			t.Errorf("due within 2 minutes: %v, %d, %v; want 149 and no more pages", ids, next, err)
 		}
-		ids, next, err = db.Denied(ctx, "default", time.Time{}, 0)
+		if ids, _, err := db.Denied(ctx, "default", early.Add(time.Second), time.Time{}, 0); err != nil || slices.Contains(ids, "149") {
+			t.Errorf("due later than 149: %v, %v; want all but 149", ids, err)
+		}
+		ids, next, err = db.Denied(ctx, "default", time.Time{}, time.Time{}, 0)
 		if err != nil || next != asynqdb.Page || len(ids) != asynqdb.Page-1 || ids[0] != "149" {
 			t.Errorf("first page: %d from %v on, %d, %v", len(ids), ids[:1], next, err)
 		}
-		ids, next, err = db.Denied(ctx, "default", time.Time{}, next)
+		ids, next, err = db.Denied(ctx, "default", time.Time{}, time.Time{}, next)
 		if err != nil || next != -1 || len(ids) != 50 {
 			t.Errorf("second page: %d, %d, %v; want 50, the last", len(ids), next, err)
 		}

@@ -260,10 +260,11 @@ func (d *dispatcher) checkReserved(ctx context.Context, c *check) (more bool, er
 }
 
 // checkOrphans promotes denied jobs of this scope that have no record, so that they request permits
-// again. Either the limiter's Redis has lost the records, or it could not be reached when the
-// job was denied.
+// again: the limiter's Redis has lost the records. It skips jobs whose put-backs are about to end,
+// because they request permits soon anyway. Jobs that could not reach the limiter are among them,
+// and an outage is no loss of records.
 func (d *dispatcher) checkOrphans(ctx context.Context, c *check) (more bool, err error) {
-	ids, next, err := d.DB.Denied(ctx, c.queue, time.Time{}, int(c.cursor))
+	ids, next, err := d.DB.Denied(ctx, c.queue, time.Now().Add(extendBefore), time.Time{}, int(c.cursor))
 	if d.queuesHealth.Note(ctx, err) != nil {
 		return false, err
 	}
@@ -308,7 +309,7 @@ func (d *dispatcher) extendPutBacks(ctx context.Context, c *check) (more bool, e
 	if !c.more {
 		c.before = time.Now().Add(d.reconciler.extendInterval + extendBefore)
 	}
-	ids, next, err := d.DB.Denied(ctx, c.queue, c.before, int(c.cursor))
+	ids, next, err := d.DB.Denied(ctx, c.queue, time.Time{}, c.before, int(c.cursor))
 	if d.queuesHealth.Note(ctx, err) != nil {
 		return false, err
 	}

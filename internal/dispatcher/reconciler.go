@@ -11,13 +11,11 @@ import (
 )
 
 const (
-	// extendInterval is the interval at which put-backs are extended. It grows up to
-	// maxExtendInterval while no turn is due, because no put-back ends before the next turn.
+	// extendInterval is the interval at which put-backs are extended. While no turn is due, it
+	// grows up to maxExtendInterval.
 	extendInterval    = 2 * time.Second
 	maxExtendInterval = 30 * time.Second
-	// extendBefore is the shortest time that a put-back still has when it is extended. A put-back
-	// outlasts the estimated wait by extendBefore and extendInterval, so it needs no extension if
-	// the estimate was right.
+	// A put-back is extended at least extendBefore before it ends.
 	extendBefore = 3 * time.Second
 	// DefaultReconcileInterval is the interval between two checks of one kind.
 	DefaultReconcileInterval = time.Minute
@@ -34,7 +32,7 @@ const (
 )
 
 // A check compares some waiting jobs with asynq or with what Redis counts, and repairs what is
-// wrong. Each step does a page of it, and reports whether there is more. After an error the check
+// wrong. Each step checks one page, and reports whether more pages follow. After an error the check
 // begins again.
 type check struct {
 	step     func(ctx context.Context, c *check) (more bool, err error)
@@ -46,8 +44,8 @@ type check struct {
 	last     time.Time      // end of the last step
 }
 
-// due returns the time of the next step. A check with more steps is due at once, but after the
-// others that are due, so that a large queue does not delay them.
+// due returns the time of the next step. A check with more steps is due at once, but after other
+// due checks, so that a large queue does not delay them.
 func (c *check) due() time.Time {
 	if c.more {
 		return c.last
@@ -55,11 +53,10 @@ func (c *check) due() time.Time {
 	return c.last.Add(*c.interval)
 }
 
-// reconciler keeps waiting jobs consistent with asynq, whose data are right. Once a minute it
-// forgets waiting jobs that asynq does not have any more, promotes denied jobs without a record, so
-// that they request permits again, and repairs damaged data. Every few seconds it extends the
-// put-backs of waiting jobs that are about to end, because those jobs would come back without
-// permits.
+// reconciler keeps waiting jobs consistent with asynq, whose data count as right. Once a minute it
+// forgets waiting jobs that asynq does not have any more, promotes denied jobs without a record,
+// and repairs damaged data. Every few seconds it extends put-backs that are about to end, because
+// their jobs would come back without permits.
 //
 // The data change while a check runs. The next check finds what this one misses.
 type reconciler struct {
@@ -162,8 +159,8 @@ func (d *dispatcher) logFound() {
 }
 
 // checkJobs forgets waiting jobs that asynq will not run any more, or whose ID belongs to another
-// job by now. Then it corrects the demand at meters. Jobs join and leave their lanes meanwhile, so
-// any number is right that is between Redis's counts before and after the check.
+// job by now. Then it corrects the demand at meters. Jobs join and leave lanes during the check, so
+// any demand between Redis's counts before and after the check is right.
 func (d *dispatcher) checkJobs(ctx context.Context, c *check) (more bool, err error) {
 	r := &d.reconciler
 	if !c.more {
@@ -244,7 +241,7 @@ func (d *dispatcher) checkLanes(ctx context.Context, c *check) (more bool, err e
 
 // checkReserved corrects the number of permits that are reserved for granted jobs.
 func (d *dispatcher) checkReserved(ctx context.Context, c *check) (more bool, err error) {
-	meters, next, err := d.Waits.Reserved(ctx, c.cursor, reservedPage)
+	meters, next, err := d.Waits.ReservedMeters(ctx, c.cursor, reservedPage)
 	if d.limiterHealth.Note(ctx, err) != nil {
 		return false, err
 	}
@@ -301,10 +298,8 @@ func (d *dispatcher) checkOrphans(ctx context.Context, c *check) (more bool, err
 	return next >= 0, nil
 }
 
-// extendPutBacks extends the put-backs of a queue's waiting jobs that end before the next
-// extension: to the present estimate of each job's wait, and at least to the next extension. It
-// skips granted jobs: they are promoted, or come back at the end of their put-back if the promotion
-// was lost. It takes up to four round trips a page.
+// extendPutBacks extends a queue's put-backs that end before c.before: to the present estimate of
+// each job's wait, and at least to c.before. It skips granted jobs, because they are promoted.
 func (d *dispatcher) extendPutBacks(ctx context.Context, c *check) (more bool, err error) {
 	if !c.more {
 		c.before = time.Now().Add(d.reconciler.extendInterval + extendBefore)

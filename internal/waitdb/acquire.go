@@ -21,10 +21,9 @@ import (
 // Permits of concurrency limits are leased under the decision's Holder. Pass the Holder to the
 // limiter's Extend and Free. Each call of Acquire for a job has a different Holder.
 //
-// If a reply gets lost, go-redis repeats the call. A repeat within a minute is not charged twice.
-// After an error that wraps [throttle.ErrUnavailable] call Acquire again: a job that has a place in
-// a lane keeps its place. If the failed call has taken permits, the new call takes permits once
-// more.
+// If a reply gets lost, go-redis repeats the call. A repeat within a minute takes no permits twice.
+// After an error that wraps [throttle.ErrUnavailable], call Acquire again. A waiting job keeps its
+// place, but permits that the failed call took are taken once more.
 //
 // A job whose needs have changed joins another lane. It keeps the start of its wait.
 func (db *DB) Acquire(ctx context.Context, job Job, needs ...throttle.Need) (Decision, error) {
@@ -80,7 +79,7 @@ const replyNow = 2
 
 // acquire first tries TryFast, which can only take permits that are free now. TryFast denies a job
 // without enough free permits, and later jobs that share a meter with it. acquire sends the denied
-// jobs in the full script, which allows each job or puts it into its lane.
+// jobs to the full script, which allows each job or puts it into its lane.
 func (db *DB) acquire(ctx context.Context, calls []*acquireCall) {
 	needs := make([][]throttle.Need, len(calls))
 	for i, a := range calls {
@@ -112,8 +111,8 @@ func (db *DB) acquire(ctx context.Context, calls []*acquireCall) {
 	}
 }
 
-// send sends jobs in one script, lua/lanes/acquire.lua. Consecutive jobs that differ only in their ID and deadline are a
-// group, whose common arguments are sent once.
+// send calls lua/lanes/acquire.lua for jobs. Consecutive jobs that differ only in ID and deadline
+// form a group: their common arguments are sent once.
 func (db *DB) send(ctx context.Context, calls []*acquireCall) {
 	c := db.callers.Next()
 	defer db.callers.Done(c)

@@ -73,8 +73,7 @@ func (db *DB) Now(ctx context.Context) (time.Time, error) {
 	return now, unavailable(err)
 }
 
-// run runs a script. Arguments that are lists of texts, of jobs or of needs are sent one by one: of
-// a job its queue and ID, of a need its limit and key.
+// run runs a script. It flattens lists of texts, of jobs (queue, ID) and of needs (limit, key).
 func (db *DB) run(ctx context.Context, script *script.Script, args ...any) *redis.Cmd {
 	flat := make([]any, 0, len(args))
 	for _, arg := range args {

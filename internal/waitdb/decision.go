@@ -19,12 +19,11 @@ type Decision struct {
 	// PutBack is the delay after which a denied job calls again even if it has not been granted. It
 	// exceeds RetryAfter, because an early call costs a second denial.
 	PutBack time.Duration
-	// Blocked is the time for which RateLimited has blocked the job's keys: the longest of them. It is
-	// zero if that is unknown, because the reply was lost.
+	// Blocked is the longest time for which RateLimited has blocked one of the job's keys. It is
+	// zero if the time is unknown.
 	Blocked time.Duration
-	// TakenAt is the time, by this process's clock, at which the permits were taken. It may be too
-	// late by the time that a fast reply of Redis takes. For an advance grant it is the time from
-	// which the permits are valid.
+	// TakenAt is the time, by this process's clock, from which the permits are valid. Only permits
+	// that were taken in advance become valid later than they were taken.
 	TakenAt time.Time
 	// WantsFeedback reports whether the limiter must know how the job's call went, because a limit
 	// of the job adapts its rate.

@@ -13,9 +13,8 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// Advance is how long before its permits exist a job may be granted. Granting many jobs in one call
-// is cheaper for Redis. But if something changes before the permits exist, such as a pause, the job
-// is denied a second time.
+// Advance is how long before its permits exist a job may be granted, so that one call can grant
+// many jobs.
 const Advance = 40 * time.Millisecond
 
 // Grant tries turns in order. now is Redis's clock in Unix microseconds. held is false if another
@@ -82,8 +81,8 @@ func readLane(lane string, from row) *fairqueue.Result {
 	for i := range r.Next {
 		n := &r.Next[i]
 		if n.Known = true; len(from) > 2 {
-			of := from[2+6*i:]
-			n.Cost, n.Ready, n.Known, n.Refill, n.Blocked, n.PerRefill = of.us(0), of.us(1), of.is(2), of.us(3), of.is(4), of.us(5)
+			fields := from[2+6*i:]
+			n.Cost, n.Ready, n.Known, n.Refill, n.Blocked, n.PerRefill = fields.us(0), fields.us(1), fields.is(2), fields.us(3), fields.is(4), fields.us(5)
 		}
 	}
 	return r
@@ -123,10 +122,10 @@ func (db *DB) ExpireActive(ctx context.Context, jobs []fairqueue.GrantedJob) (ex
 	return db.run(ctx, expireActiveScript, args...).Int()
 }
 
-// ExpireWaits removes jobs whose wait deadline has passed from their lanes, at most the number
-// most. It returns these jobs, and the caller promotes them. next is the time until the next
-// deadline, or math.MaxInt64 if there is none. Until a job calls Acquire, later calls of
-// ExpireWaits return the job again, after longer and longer pauses.
+// ExpireWaits removes up to `most` jobs whose wait deadline has passed from their lanes. It returns
+// these jobs, and the caller promotes them. next is the time until the next deadline, or
+// math.MaxInt64 if there is none. Until a job calls Acquire, later calls of ExpireWaits return the
+// job again, at growing pauses.
 func (db *DB) ExpireWaits(ctx context.Context, most int) (jobs []throttle.JobID, next time.Duration, err error) {
 	reply, err := db.run(ctx, expireWaitsScript, most).Slice()
 	if err != nil {

@@ -37,7 +37,8 @@ type Job struct {
 	// arrives later, it may be denied again. Zero means DefaultGrant.
 	Grant time.Duration
 	// MaxAdvance is how early the job may take permits of a funnel or token bucket that become
-	// valid later. It must then delay its start by the decision's BeginIn. Zero means never early.
+	// valid later. The worker must then delay the job's start by the decision's BeginIn. Zero means
+	// never early.
 	MaxAdvance time.Duration
 	// Fair is the fairness key, such as a tenant. While several keys of a queue wait for the same
 	// permits, each has the same number of turns, and a key with a Weight of 3 three times as many.

@@ -14,7 +14,7 @@ import (
 )
 
 // BacklogStats returns the number of waiting and granted jobs, the number of lanes and whether a
-// leader exists, in one O(1) round trip.
+// leader exists, in one round trip.
 func (db *DB) BacklogStats(ctx context.Context) (jobs, lanes int, hasLeader bool, err error) {
 	pipe := db.rdb.Pipeline()
 	waiting, all := pipe.HLen(ctx, db.prefix+"jobs"), pipe.ZCard(ctx, db.prefix+"lanes")
@@ -64,8 +64,8 @@ func (db *DB) DemandByMeter(ctx context.Context) (map[string]int64, error) {
 	return demand, err
 }
 
-// SetDemand sets the demand at meters to the permits that the caller has counted. Changes of the
-// demand since that count are lost until the next SetDemand, which makes estimates less exact.
+// SetDemand sets the demand at meters to the permits that the caller has counted. Changes since
+// that count are lost.
 func (db *DB) SetDemand(ctx context.Context, permits map[string]int64) error {
 	pipe := db.rdb.Pipeline()
 	for meter, n := range permits {
@@ -87,9 +87,9 @@ func (db *DB) Contended(ctx context.Context) (map[string]bool, error) {
 	return meters, err
 }
 
-// Reserved lists a page of the meters with reserved permits, from the cursor on. next is the cursor
-// of the next page, or 0 after the last page.
-func (db *DB) Reserved(ctx context.Context, cursor uint64, count int64) (meters []string, next uint64, err error) {
+// ReservedMeters lists a page of the meters with reserved permits, from the cursor on. next is the
+// cursor of the next page, or 0 after the last page.
+func (db *DB) ReservedMeters(ctx context.Context, cursor uint64, count int64) (meters []string, next uint64, err error) {
 	fields, next, err := db.rdb.HScan(ctx, db.prefix+"meters", cursor, "", count).Result()
 	for field := range slices.Chunk(fields, 2) {
 		if !strings.HasSuffix(field[0], "\n") { // a field with a newline holds a number of lanes
@@ -106,10 +106,10 @@ func (db *DB) RepairReserved(ctx context.Context, process, meter string, lanes [
 	return db.run(ctx, repairReservedScript, process, meter, lanes).Int()
 }
 
-// PublishShares writes the number of lanes that take turns at each meter, if process leads. sharing
-// has these numbers by meter. lastLane is the number of the last lane that the leader knows. A
-// meter with no lanes stops being contended, but stays contended if a later lane waits there. The
-// result has the meters that have become contended.
+// PublishShares writes the number of lanes that take turns at each meter, if process leads.
+// lastLane is the number of the last lane that the leader knows. A meter with 0 lanes is no longer
+// contended, except if a later lane waits there. PublishShares returns the meters that have become
+// contended.
 func (db *DB) PublishShares(ctx context.Context, process string, lastLane int64, sharing map[string]int) (contended []string, err error) {
 	const page = 500
 	for meters := range slices.Chunk(slices.Collect(maps.Keys(sharing)), page) {
@@ -128,7 +128,7 @@ func (db *DB) PublishShares(ctx context.Context, process string, lastLane int64,
 
 // Lane is a lane with waiting or granted jobs.
 type Lane struct {
-	// Name is its queue, its meters and its fairness key, one a line.
+	// Name has the queue, the meters and the fairness key, one a line.
 	Name   string
 	Queue  string
 	Meters []string // limit|key
@@ -165,9 +165,9 @@ func (db *DB) LanesFrom(ctx context.Context, offset, n int) (lanes []Lane, total
 	}
 	replies, err := pipe.Exec(ctx)
 	for i, name := range names {
-		lane, of := newLane(name), replies[3*i:]
-		lane.Waiting, lane.Granted = int(of[0].(*redis.IntCmd).Val()), int(of[1].(*redis.IntCmd).Val())
-		for _, id := range of[2].(*redis.StringSliceCmd).Val() {
+		lane, fields := newLane(name), replies[3*i:]
+		lane.Waiting, lane.Granted = int(fields[0].(*redis.IntCmd).Val()), int(fields[1].(*redis.IntCmd).Val())
+		for _, id := range fields[2].(*redis.StringSliceCmd).Val() {
 			lane.First = throttle.JobID{Queue: lane.Queue, ID: id}
 		}
 		lanes = append(lanes, lane)
@@ -192,7 +192,7 @@ type LaneBacklog struct {
 	Jobs     int
 	LastTurn int64 // last turn of the lane, or start of its wait if that is later, Unix microseconds
 	Since    int64 // start of the wait of its first job, Unix microseconds
-	// Costs are the costs of a sample of the jobs, which is spread evenly over the lane: numbers in
+	// Costs has an entry for each job of a sample that is spread evenly over the lane: the costs in
 	// the order of the lane's meters, separated by commas.
 	Costs []string
 }

@@ -23,10 +23,9 @@ const Version = 7
 func NewEpoch() string { return fmt.Sprint(Version, " ", uuid.NewString()) }
 
 // Claim binds the scope to one asynq Redis for the time life. data is the ID of the data in that
-// Redis, and before is the previous ID of these data, or empty if it is unknown. If the scope is
-// bound to another asynq Redis, other is the ID of the asynq data in that Redis. If this process cannot
-// use the version of the scope's data, Claim returns that version: it is newer, or a worker of an
-// older version still leads. If Claim succeeds, other is empty and version is 0.
+// Redis, and before the ID of earlier data that it lost, or empty. If the scope is bound to another
+// asynq Redis, other is the data ID of that Redis, else empty. version is the version of the
+// scope's data if it is newer than this process's, or older and its leader still runs; else 0.
 func (db *DB) Claim(ctx context.Context, data, before string, life time.Duration) (other string, version int64, err error) {
 	reply, err := db.run(ctx, claimScript, data, before, life.Milliseconds(), Version).Slice()
 	if err != nil {
@@ -69,12 +68,12 @@ func (db *DB) BecomeLeader(ctx context.Context, process string, lease time.Durat
 	if err != nil {
 		return Leadership{}, err
 	}
-	of := row(reply)
-	if !of.is(0) {
-		return Leadership{RemainingLease: max(0, of.duration(1)), Leader: of.text(2)}, nil
+	fields := row(reply)
+	if !fields.is(0) {
+		return Leadership{RemainingLease: max(0, fields.duration(1)), Leader: fields.text(2)}, nil
 	}
-	l := Leadership{Held: true, ReadAll: of.is(1), Now: of.us(2), Changes: of.us(3), Epoch: of.text(4), NextDeadline: of.us(6)}
-	for lane := range slices.Chunk(of.texts(5), 2) {
+	l := Leadership{Held: true, ReadAll: fields.is(1), Now: fields.us(2), Changes: fields.us(3), Epoch: fields.text(4), NextDeadline: fields.us(6)}
+	for lane := range slices.Chunk(fields.texts(5), 2) {
 		number, _ := strconv.ParseInt(lane[1], 10, 64)
 		l.NewLanes = append(l.NewLanes, NumberedLane{lane[0], number})
 	}

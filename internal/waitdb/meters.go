@@ -18,14 +18,14 @@ type Meter struct {
 	// Wanted is the number of permits that all waiting and granted jobs need, and Reserved is the
 	// part of it that is reserved for granted jobs.
 	Wanted, Reserved int
-	// Lanes is the number of lanes that take turns at the meter, as Redis last counted them.
+	// Lanes is the number of lanes that take turns at the meter, as the leader last published it.
 	Lanes int
 	// NextIn is the time until the next permit becomes free. If Known is false, NextIn is only an
 	// estimate, because the permit depends on the end of a running job or of a pause.
 	NextIn time.Duration
 	Known  bool
-	// Paused reports whether the limit is paused, Closed whether it is paused or the key is
-	// blocked.
+	// Closed reports whether the limit is paused or the key is blocked, Paused whether the limit is
+	// paused.
 	Closed, Paused bool
 	// Blocked is the number of blocked keys of the limit.
 	Blocked int
@@ -43,8 +43,7 @@ type MeterState struct {
 	State        []any        // as meter.Read takes it; of a concurrency limit the number of held permits
 }
 
-// Used returns the number of taken plus reserved permits, at most Capacity. It is also valid if the
-// meter is closed.
+// Used returns the number of taken plus reserved permits, at most Capacity.
 func (m Meter) Used() int { return min(m.Capacity, m.Capacity-m.Left+m.Reserved) }
 
 // Meters returns the meters of the needs, in that order. The costs of the needs do not matter.
@@ -61,8 +60,8 @@ func (db *DB) Meters(ctx context.Context, withStates bool, needs ...throttle.Nee
 	meters := make([]Meter, len(needs))
 	for i, n := range needs {
 		meters[i] = Meter{Limit: n.Limit, Key: n.Key}
-		if of := row(reply).row(1 + i); len(of) > 0 {
-			meters[i].read(of, row(reply).us(0))
+		if fields := row(reply).row(1 + i); len(fields) > 0 {
+			meters[i].read(fields, row(reply).us(0))
 		}
 	}
 	return meters, nil

@@ -26,7 +26,7 @@ const (
 	MeterChanged   NotificationKind = "meter"        // a meter may have free permits earlier than last reported
 	LimitChanged   NotificationKind = "limit"        // all meters of a limit may have free permits earlier
 	JobArrived     NotificationKind = "arrived"      // a granted job has called Acquire: it was late, or its lane had the most grants possible
-	Reconnected    NotificationKind = ""             // never sent: the subscription was made (again), and notifications may have been lost
+	Reconnected    NotificationKind = ""             // not sent by Redis: the subscription was made, or made again; notifications may have been lost
 	WeightsChanged NotificationKind = "weights"      // a server has stored the weights of its queues
 	DeadlineAdded  NotificationKind = "deadline"     // a job with an earlier wait deadline than all others was added
 	SlotsRequested NotificationKind = "slots_wanted" // the leader asks the servers of some queues for their free slots

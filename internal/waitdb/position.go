@@ -10,12 +10,12 @@ import (
 // Position describes the place of a waiting job for display. Estimates consider the jobs that wait
 // now, not jobs enqueued later.
 type Position struct {
-	// Granted means that permits are reserved for the job. It is no longer in its lane: Rank is 1,
-	// and Total counts the remaining jobs.
+	// Granted reports whether the job was granted and has left its lane. Rank is then 1, and Total
+	// counts the remaining jobs of the lane.
 	Granted bool
 	// Rank in its lane counts from 1; Total is the lane's length.
 	Rank, Total int
-	Lane        Lane   // without its counts
+	Lane        Lane   // without Waiting, Granted and First
 	Bottleneck  string // the meter, limit|key, that the job waits longest for
 	// Since is when the job was first denied, by Redis's clock, and WaitedFor how long ago that was.
 	Since     time.Time

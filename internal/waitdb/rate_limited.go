@@ -14,7 +14,7 @@ import (
 type RateLimit struct {
 	// At is the time at which the job was allowed: the At of its Decision.
 	At time.Time
-	// For is the pause that the upstream asks for. A negative value means that it names none. Then
+	// For is the pause that the upstream asks for, or negative if the upstream names no pause. Then
 	// the pause doubles with each consecutive 429, and half of it is random.
 	For time.Duration
 	// Blocks lists the needs whose keys are to be blocked. Costs, and needs that the job does not

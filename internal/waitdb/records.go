@@ -79,8 +79,7 @@ func (db *DB) texts(ctx context.Context, jobs []throttle.JobID) ([]any, error) {
 
 // Forget drops waiting or granted jobs that will not arrive, because they were deleted, archived or
 // run by hand. Permits that were reserved for them go to the next jobs at once. It returns the
-// number of jobs that were known. It does not free the leases of running jobs. If the reply is
-// lost, the repeat does not drop a new wait of the same job.
+// number of jobs that were known. It does not free the leases of running jobs.
 func (db *DB) Forget(ctx context.Context, jobs ...throttle.JobID) (known int, err error) {
 	texts, err := db.texts(ctx, jobs)
 	var args []any

@@ -19,7 +19,7 @@ import (
 // KeptAttempts is the number of attempts that Redis keeps for each job.
 const KeptAttempts = 10
 
-// maxError is the number of bytes after which NoteAttempt cuts an error text.
+// maxError is the most bytes of an error text that NoteAttempt stores.
 const maxError = 1000
 
 // Attempt describes the end of one attempt of a job.
@@ -55,8 +55,7 @@ func (db DB) NoteAttempt(ctx context.Context, queue, id string, a Attempt) error
 }
 
 // Attempts returns the last attempts of a job, the latest first, and the number of its forgiven
-// crashes. If the first attempt of a job succeeds, Redis keeps no attempts, and the list is empty.
-// Attempts leaves out malformed records.
+// crashes. The list is empty if the first attempt succeeded.
 func (db DB) Attempts(ctx context.Context, queue, id string) (list []Attempt, crashes int, err error) {
 	fields, err := db.Redis.HMGet(ctx, Hash(queue, id), "attempts", "crashes").Result()
 	if err != nil {
@@ -75,8 +74,8 @@ func (db DB) Attempts(ctx context.Context, queue, id string) (list []Attempt, cr
 	return list, crashes, nil
 }
 
-// PlainError returns an error text that asynq has stored, without the words of asynq.SkipRetry.
-// Those words read like an instruction to the user.
+// PlainError returns an error text that asynq has stored, without the words of asynq.SkipRetry,
+// which would confuse the user.
 func PlainError(text string) string {
 	skip := asynq.SkipRetry.Error()
 	if text == skip {

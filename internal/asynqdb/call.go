@@ -24,9 +24,7 @@ const (
 	ScriptComplete               // writes a completed job that has a retention
 )
 
-// A Call is a call of one of asynq's scripts, as asynq sends it to Redis. Recognize uses the keys
-// of the call, because new versions of asynq change the text of a script, and so its SHA-1, more
-// often.
+// A Call is a call of one of asynq's scripts, as asynq sends it to Redis.
 type Call struct {
 	Script
 	Queue string
@@ -39,7 +37,7 @@ type Call struct {
 
 	// The next fields are set for ScriptRetry, ScriptArchive and ScriptComplete. RunGuarded sends
 	// the present values of Msg and At.
-	Msg    []byte    // the message to store; after a failure it includes that failure
+	Msg    []byte    // the message to store; after a failure it has the new error
 	At     time.Time // for ScriptRetry: time of the next attempt; for ScriptArchive: end of the last attempt
 	Failed bool      // for ScriptRetry: whether asynq counts the attempt as a failure
 
@@ -48,7 +46,8 @@ type Call struct {
 	msgArg, atArg int // the indexes of the arguments Msg and At; 0 if there are none
 }
 
-// Recognize returns the Call with these keys and arguments.
+// Recognize returns the Call with these keys and arguments. It recognizes scripts by their keys,
+// because new versions of asynq change the keys less often than the text.
 func Recognize(keys []string, args []any) *Call {
 	c := &Call{keys: keys, args: args}
 	names := make([]string, len(keys))
@@ -98,9 +97,9 @@ type noScript struct{ error }
 // RedisError implements redis.Error.
 func (noScript) RedisError() {}
 
-// RunGuarded runs a script of asynq's that ends a lease, with a check of the lease in front of its
-// text. If the job does not have the lease of j, the script changes nothing. RunGuarded then returns
-// the same error as asynq's own scripts for a job that is not active.
+// RunGuarded runs a script of asynq's that ends a lease. If the job does not have the lease of j,
+// RunGuarded changes nothing, and returns the error of asynq's scripts for a job that is not
+// active.
 func (c *Call) RunGuarded(ctx context.Context, rdb redis.Scripter, text string, j Job) *redis.Cmd {
 	keys := append(slices.Clip(script.WholeSlot(rdb, c.keys)), Key(c.Queue, Active), Key(c.Queue, Lease), Hash(c.Queue, c.ID))
 	args := append(slices.Clip(c.args), j.Dequeue, j.Ended)
@@ -114,8 +113,8 @@ func (c *Call) RunGuarded(ctx context.Context, rdb redis.Scripter, text string, 
 }
 
 // WithHeaders returns a copy of the arguments of an enqueue script with headers added to the
-// message. In all enqueue scripts the message is the only []byte argument. The arguments themselves
-// stay unchanged, because asynq may send them twice, with EvalSha and then with Eval.
+// message. In all enqueue scripts the message is the only []byte argument. args stays unchanged,
+// because asynq may send args again.
 func WithHeaders(args []any, headers map[string]string) []any {
 	if len(headers) == 0 {
 		return args

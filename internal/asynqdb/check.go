@@ -20,16 +20,15 @@ var ErrLayout = errors.New("this version of asynq stores its jobs in a way that 
 const CheckQueue = "headgate-check-"
 
 // Check tests whether asynq stores its jobs as this package expects. It enqueues a job in a queue
-// of its own, puts it back and promotes it. After each step it compares the job's state, as asynq's
-// Inspector reports it, with the expected state. An error that wraps ErrLayout means that a state
-// differs, or that another process removed the job. Any other error means that Check did not
-// finish.
+// of its own, puts it back and promotes it. After each step it compares the job's state in asynq's
+// Inspector with the expected state. An error that wraps ErrLayout means that a state differs or
+// the job is gone. Any other error means that Check did not finish.
 func (db DB) Check(ctx context.Context) (err error) {
 	queue := CheckQueue + rand.Text()
 	client, tasks := asynq.NewClientFromRedisClient(db.Redis), asynq.NewInspectorFromRedisClient(db.Redis)
 	info, err := client.EnqueueContext(ctx, asynq.NewTask("check", nil), asynq.Queue(queue))
 	defer func() {
-		if gone := tasks.DeleteQueue(queue, true); info != nil { // info is nil if the enqueue failed, so the queue may not exist
+		if gone := tasks.DeleteQueue(queue, true); info != nil { // without info, the queue may not exist
 			err = errors.Join(err, gone, db.Redis.Del(ctx, Key(queue, Marker)).Err())
 		}
 		if errors.Is(err, asynq.ErrQueueNotFound) || errors.Is(err, asynq.ErrTaskNotFound) {
@@ -60,8 +59,8 @@ func (db DB) Check(ctx context.Context) (err error) {
 	return want(asynq.TaskStatePending)
 }
 
-// Deny dequeues one job and puts it back until the given time, as a denied job of a scope that has
-// the queue's name. Only Check and tests use Deny.
+// Deny dequeues one job and puts it back until the given time, as a job that was denied in a scope
+// with the queue's name. Only Check and tests use Deny.
 func (db DB) Deny(ctx context.Context, queue string, until time.Time) error {
 	ctx = context.WithoutCancel(ctx) // if the job stayed active, asynq could not delete the queue
 	taken, err := db.Dequeue(ctx, NewDequeue(queue, time.Now().Add(LeaseTime).Unix(), false), 1)

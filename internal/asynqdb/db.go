@@ -19,8 +19,7 @@ type DB struct{ Redis redis.UniversalClient }
 // New returns the DB of a Redis client.
 func New(rdb redis.UniversalClient) DB { return DB{rdb} }
 
-// Queues returns the sorted names of asynq's queues. It leaves out the short-lived queues of Check,
-// whose jobs the dispatcher must not treat as orphans.
+// Queues returns the sorted names of asynq's queues. It leaves out the short-lived queues of Check.
 func (db DB) Queues(ctx context.Context) ([]string, error) {
 	names, err := db.Redis.SMembers(ctx, queues).Result()
 	slices.Sort(names)
@@ -47,7 +46,7 @@ func (db DB) CountUnfinished(ctx context.Context, queues []string) (jobs int64, 
 // The fields of a job's hash, for Fields.
 const (
 	FieldState   = "state" // the job's state, in asynq's words
-	FieldMessage = "msg"   // the encoded TaskMessage, for ParseMessage
+	FieldMessage = "msg"   // the encoded message: see ParseMessage
 	FieldScope   = "scope" // the scope that denied the job last
 )
 
@@ -89,8 +88,8 @@ func (db DB) Since(ctx context.Context, queue string, state asynq.TaskState, ids
 
 var identifyScript = script.New("asynq/identify")
 
-// IdempotencyKey returns the idempotency key of a job, which is the same in all its attempts. A
-// later job with the same ID has another key. If the job has no key yet, IdempotencyKey stores key.
+// IdempotencyKey returns the idempotency key of a job, and first stores key if the job has none.
+// All attempts of a job have the same key, but a later job with the same ID has another key.
 func (db DB) IdempotencyKey(ctx context.Context, queue, id, key string) (string, error) {
 	return identifyScript.Run(ctx, db.Redis, []string{Hash(queue, id)}, key).Text()
 }

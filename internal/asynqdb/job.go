@@ -14,9 +14,8 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// A Job is a job that a Dequeue took, with the lease under which it is active. A script that ends,
-// extends or uses the lease changes nothing if the job has another lease by now, because another
-// worker has the job then.
+// A Job is a job that a Dequeue took, with the lease under which it is active. Scripts change
+// nothing if the job has another lease by now, because another worker has the job then.
 type Job struct {
 	throttle.JobID
 	Msg  []byte // the message as asynq stores it
@@ -27,8 +26,8 @@ type Job struct {
 	Ended   int64
 }
 
-// A Dequeue identifies one call that takes jobs from a queue. If Redis's reply is lost, this
-// process does not know the jobs that it took. Sending the same Dequeue again returns those jobs.
+// A Dequeue identifies one call that takes jobs from a queue. If Redis's reply is lost, sending the
+// same Dequeue again returns the jobs that it took.
 type Dequeue struct {
 	Queue string
 	Name  string    // unique: see NewDequeue
@@ -36,8 +35,7 @@ type Dequeue struct {
 	Woken bool      // whether a marker of the queue was consumed for this call
 	// Rest is the time after this Dequeue in which new jobs stay in the queue. New jobs are those
 	// that were never put back. During a rest, a Dequeue with a positive Rest takes no new jobs and
-	// starts no rest of its own. A Dequeue with a Rest of 0 takes any job, also during a rest. With
-	// the Rest NoNew, a Dequeue never takes new jobs.
+	// starts no rest. With a Rest of 0 it takes any job, and with NoNew never a new job.
 	Rest time.Duration
 
 	sent script.Sent
@@ -46,9 +44,9 @@ type Dequeue struct {
 // NoNew is the Rest of a Dequeue that takes only jobs that were put back.
 const NoNew = -time.Millisecond
 
-// NewDequeue returns a Dequeue with a unique name. Redis keeps the name in the field
-// pending_since of each job. asynq reads that field as a time if it makes the job pending again. So
-// the name looks like a time: a second ago in nanoseconds, with random digits below the second.
+// NewDequeue returns a Dequeue with a unique name. Redis keeps the name in the field pending_since
+// of each job, which asynq may read as a time in nanoseconds. So the name is a random time in the
+// second before the present one.
 func NewDequeue(queue string, ends int64, woken bool) *Dequeue {
 	name := strconv.FormatInt((time.Now().Unix()-1)*1e9+rand.Int64N(1e9), 10)
 	return &Dequeue{Queue: queue, Name: name, Ends: time.Unix(ends, 0), Woken: woken}
@@ -75,8 +73,8 @@ func (db DB) Dequeue(ctx context.Context, d *Dequeue, n int) ([]Job, error) {
 var giveBackScript = script.New("asynq/give_back")
 
 // GiveBack returns jobs of one Dequeue to the head of their queue. The jobs then run in the given
-// order. If a job's Back is set, GiveBack also stores its Msg, because a header of Msg has the
-// job's place in its lane.
+// order. If a job's Back is set, GiveBack also stores its Msg, which has the job's place in its
+// lane.
 func (db DB) GiveBack(ctx context.Context, jobs ...Job) error {
 	q := jobs[0].Queue
 	args := []any{Hash(q, ""), jobs[0].Dequeue}
@@ -132,9 +130,8 @@ var promoteScript = script.New("asynq/promote")
 
 // Promote moves denied jobs to the heads of their queues, behind jobs that earlier calls have
 // promoted, in one round trip for each queue. The jobs of a queue run in the given order. Promote
-// returns a result for each job: lua/asynq/promote.lua lists the results. After an error the jobs of
-// some queues may have been moved. A call is safe to repeat. asynq's Inspector.RunTask is not
-// suitable, because it appends the job at the end and also runs archived and completed tasks.
+// returns a result for each job: see lua/asynq/promote.lua. After an error the jobs of some queues
+// may have been moved. A call is safe to repeat.
 func (db DB) Promote(ctx context.Context, jobs ...throttle.JobID) ([]string, error) {
 	results, args, indexes := make([]string, len(jobs)), map[string][]any{}, map[string][]int{}
 	for i, j := range jobs {
@@ -156,7 +153,7 @@ func (db DB) Promote(ctx context.Context, jobs ...throttle.JobID) ([]string, err
 var postponeScript = script.New("asynq/postpone")
 
 // Postpone changes the retry times of denied jobs, and extends their Unique locks accordingly.
-// until has the new times by job ID. Postpone does not change jobs that were granted meanwhile.
+// until has the new times by job ID. Postpone does not change jobs that were promoted meanwhile.
 func (db DB) Postpone(ctx context.Context, queue string, until map[string]time.Time) error {
 	if len(until) == 0 {
 		return nil
@@ -168,12 +165,11 @@ func (db DB) Postpone(ctx context.Context, queue string, until map[string]time.T
 	return postponeScript.Run(ctx, db.Redis, []string{Key(queue, Retry)}, args...).Err()
 }
 
-// unixCeil returns t in Unix seconds, rounded up. asynq itself rounds down, so jobs could run up to
-// a second early.
+// unixCeil returns t in Unix seconds, rounded up, so that no job runs early.
 func unixCeil(t time.Time) int64 { return t.Add(time.Second - 1).Unix() }
 
-// LockMargin is the time by which a job's Unique lock outlasts its wait, so that the lock does not
-// end while the job returns and runs.
+// LockMargin is the time by which a job's Unique lock outlasts its wait, so that the lock still
+// holds when the job runs.
 const LockMargin = time.Minute
 
 var extendLeaseScript = script.New("asynq/extend_lease")

@@ -1,14 +1,11 @@
-// Package asynqdb is the only package that depends on how asynq stores its jobs in Redis, which
-// asynq calls private: its keys, messages and scripts. The version of asynq is pinned. TestLayout
-// compares the layout with asynq's own client, server and inspector, and every server runs Check
-// when it starts.
+// Package asynqdb is the only package that depends on asynq's private keys, messages and scripts in
+// Redis. TestLayout compares this layout with the pinned version of asynq, and every server runs
+// Check when it starts.
 //
 // A job is a hash, and its ID is in one of its queue's lists or sorted sets: pending, active,
 // retry, scheduled, archived, completed. headgate adds six fields to that hash:
 //
-//   - denied: exists if the job was ever put back. While the job is denied, the field has the job's
-//     retry time, equal to the job's score in the retry set. After the grant the field has a mark,
-//     and in all other cases it is empty. If the score differs from the field, the job has failed
+//   - denied: exists if the job was ever put back: see lua/asynq/include/denied.lua
 //   - scope: the scope that denied the job; several limiters can share an asynq Redis
 //   - lock_ms: the milliseconds that were left of the job's Unique lock when the job was denied
 //   - crashes: the number of forgiven crashes of the job's workers

@@ -34,8 +34,7 @@ type Message struct {
 	FailedAt  int64 // Unix second of the last failed attempt; 0 if no attempt failed
 }
 
-// ParseMessage decodes a TaskMessage. After an error, the caller should pass the encoded message on
-// to asynq unchanged.
+// ParseMessage decodes a TaskMessage.
 func ParseMessage(encoded []byte) (Message, error) {
 	read := taskMessage.New()
 	if err := proto.Unmarshal(encoded, read.Interface()); err != nil {
@@ -62,8 +61,8 @@ func ParseMessage(encoded []byte) (Message, error) {
 func (m Message) Task() *asynq.Task { return asynq.NewTaskWithHeaders(m.Type, m.Payload, m.Headers) }
 
 // with returns a copy of an encoded TaskMessage in which a field has another value. It appends the
-// field, because protobuf uses the last value of a field. The message msg itself stays unchanged,
-// because asynq may send it again.
+// field, because protobuf uses the last value of a field. msg stays unchanged, because asynq may
+// send msg again.
 func with[T []byte | int64](msg []byte, name protoreflect.Name, value T) []byte {
 	number := taskMessage.Descriptor().Fields().ByName(name).Number()
 	switch value := any(value).(type) {

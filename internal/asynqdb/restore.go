@@ -28,11 +28,10 @@ func (db DB) Reconcile(ctx context.Context, queue string) (restored int, lost []
 
 var restoreScript = script.New("asynq/restore")
 
-// Restore repairs jobs after Redis has lost a job's hash, or its entry in a list or sorted set of the
-// queue. Redis loses them by eviction or in a failover, and asynq never repairs such jobs. Restore
-// adds each job to the list or set of the state in its hash. If a job has no message, it cannot run,
-// and Restore deletes it after its lease. Restore returns the number of corrected entries, which
-// can be several of one job, and the IDs of the active jobs that it deleted.
+// Restore repairs jobs after Redis has lost data by eviction or in a failover. It adds each job to
+// the list or set of the state in its hash. It deletes a job without a message after the job's
+// lease. Restore returns the number of corrected entries (a job can have several), and the IDs of
+// the active jobs that it deleted.
 func (db DB) Restore(ctx context.Context, queue string, ids ...string) (restored int, lost []string, err error) {
 	args := []any{Hash(queue, ""), time.Now().Unix(), int64(LeaseTime / time.Second), int64(completedKept / time.Second)}
 	for _, id := range ids {
@@ -81,7 +80,7 @@ func (db DB) NewWalk(ctx context.Context, queues []string) (*Walk, error) {
 	return w, nil
 }
 
-// walkPage is about the number of keys, of jobs or not, that one call of Next scans.
+// walkPage is about the number of keys, of any kind, that one call of Next scans.
 const walkPage = 1000
 
 // Done reports whether Next has returned all jobs. It is true for a nil Walk.

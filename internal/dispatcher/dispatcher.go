@@ -21,9 +21,8 @@ import (
 )
 
 const (
-	// heartbeat is the shortest interval between two lease renewals, if no notification causes the
-	// second one. With each renewal the leader also reads new lanes, and changes whose
-	// notifications were lost.
+	// heartbeat is the shortest regular interval between two lease renewals. With each renewal the
+	// leader also reads new lanes, and changes whose notifications were lost.
 	heartbeat = 500 * time.Millisecond
 	// DefaultMaxHeartbeat is the default of Config.MaxHeartbeat, the longest interval between two
 	// lease renewals while no turn is due.
@@ -44,8 +43,7 @@ const (
 	maxCalls = 20
 	// roundInterval is the shortest interval between two rounds of the loop.
 	roundInterval = 2 * time.Millisecond
-	// grantInterval is the shortest interval between two rounds that give turns. A longer interval
-	// saves calls, because one call gives more turns; a shorter interval gives turns sooner.
+	// grantInterval is the shortest interval between two rounds that give turns.
 	grantInterval = 5 * time.Millisecond
 	// slotsInterval is the interval at which servers of busy queues are asked for free slots.
 	slotsInterval = time.Second
@@ -74,11 +72,9 @@ type Config struct {
 // that holds the lease is the leader. The leader asks the core for the next turns, asks Redis to
 // grant them, and moves granted jobs to the head of their queues.
 //
-// A leader may be late or die, and for a moment there may be two leaders. No limit is exceeded
-// then, because the scripts check the limits for every grant. But a leader must not forget a job,
-// so everything that it knows is in Redis, too. Lanes are numbered, and the leader reads those
-// after the last number that it knows. Notifications only let the leader read sooner, so they may
-// get lost.
+// For a moment there may be two leaders. No limit is exceeded then, because the scripts check the
+// limits for every grant. All that a leader knows is in Redis, too, so no job is forgotten if the
+// leader dies. Notifications only let the leader read Redis sooner, so they may get lost.
 //
 // All methods are called by one goroutine.
 type dispatcher struct {
@@ -240,8 +236,7 @@ func (d *dispatcher) sleep(ctx context.Context, notifications <-chan waitdb.Noti
 // handle processes a notification, and reports whether a round is needed now. A process that is not
 // the leader takes the lease at once in two cases: no process holds the lease and there is
 // something to do, or the leader has stepped down for this process or for any. If the leader has
-// named another process, this process waits for takeoverDelay. It ignores its own SteppedDown
-// notification.
+// named another process, this process waits for takeoverDelay.
 func (d *dispatcher) handle(ctx context.Context, n waitdb.Notification) bool {
 	now := time.Now()
 	process, successor, _ := strings.Cut(n.Name, " ") // only for SteppedDown

@@ -16,9 +16,8 @@ import (
 // it could not promote jobs. If another process holds the lease, this process tries again when that
 // lease ends.
 //
-// If the lease ended between two renewals, another process may have led in the meantime, so the
-// core starts again from Redis. The core is also rebuilt if Redis has lost data, for example in a
-// failover.
+// If the lease ended between two renewals or Redis has lost data, the core is built again from
+// Redis.
 func (d *dispatcher) renewLease(ctx context.Context) error {
 	if d.core == nil {
 		if err := d.queuesHealth.Note(ctx, d.DB.Redis.Ping(ctx).Err()); err != nil {
@@ -62,8 +61,9 @@ func (d *dispatcher) renewLease(ctx context.Context) error {
 	return err
 }
 
-// takeOver reads all lanes, and their granted jobs. Those jobs are promoted again, because the last
-// leader may have died before it promoted them. If takeOver fails, the next heartbeat starts again.
+// takeOver reads all lanes and their granted jobs. The granted jobs are promoted again, because the
+// last leader may have died before it promoted them. If takeOver fails, the next heartbeat starts
+// again.
 func (d *dispatcher) takeOver(ctx context.Context, l waitdb.Leadership) error {
 	d.core, d.lastLane, d.lastChange, d.expectedChange = fairqueue.New(), 0, l.Changes, l.Changes
 	_, err := d.readWeights(ctx, nil)
@@ -79,9 +79,9 @@ func (d *dispatcher) takeOver(ctx context.Context, l waitdb.Leadership) error {
 	return err
 }
 
-// readMissed passes the new lanes of l to the core, and reads the pages that follow. Each page after
-// the first renews the lease, because reading 100,000 lanes may take longer than a lease lasts. After
-// a takeover `all` is true: then l begins with the first lane, and granted jobs are read, too.
+// readMissed passes the new lanes of l to the core, and reads the pages that follow. Each page
+// after the first renews the lease, because reading 100,000 lanes may take longer than a lease
+// lasts. If `all` is true, l begins with the first lane, and granted jobs are read, too.
 //
 // If the notification of a change has not arrived by the next heartbeat, it was lost. Which meter
 // changed is then unknown, so the core discards what all meters last replied.
@@ -123,9 +123,7 @@ func (d *dispatcher) readMissed(ctx context.Context, l waitdb.Leadership, all bo
 	return nil
 }
 
-// readWeights reads the weights of queues: after a takeover, after a notification, and as a check
-// of the reconciler, because notifications may get lost. The result more is always false, because
-// reading the weights is one step.
+// readWeights reads the weights of queues. It is also a check of the reconciler, with one step.
 func (d *dispatcher) readWeights(ctx context.Context, _ *check) (more bool, err error) {
 	weights, err := d.Waits.Weights(ctx)
 	if d.limiterHealth.Note(ctx, err) != nil {
@@ -137,10 +135,7 @@ func (d *dispatcher) readWeights(ctx context.Context, _ *check) (more bool, err 
 }
 
 // stepDown gives the lease back, so that another process takes over at once: the successor, or any
-// process if successor is empty. A process that reaches the limiter but not the queues steps down,
-// too, because it cannot promote the jobs that it grants permits. A process without a core steps
-// down as well, because it can still hold the lease: for example, it has just lost its connection,
-// or could not read all lanes.
+// process if successor is empty. A process without a core may still hold the lease.
 func (d *dispatcher) stepDown(ctx context.Context, successor string) {
 	d.core = nil
 	d.logFound()
@@ -149,12 +144,10 @@ func (d *dispatcher) stepDown(ctx context.Context, successor string) {
 	d.limiterHealth.Note(ctx, d.Waits.StepDown(ctx, d.process, successor))
 }
 
-// publishShares writes the number of lanes that take turns at each meter to Redis, for each meter
-// whose number has changed. If the number is 0, new jobs may take the meter's permits without a
-// turn. A meter stays contended if a lane waits there that this process does not know yet. For a
-// meter that becomes contended, the core discards what it replied before, because its changes
-// caused no notification until now. After a takeover `all` is true: then contended meters at which
-// no lane waits any more are written, too.
+// publishShares writes to Redis each changed number of lanes that take turns at a meter. If `all`
+// is true, it also writes 0 for contended meters at which no lane waits. If a meter becomes
+// contended, the core discards the meter's replies, because changes of the meter caused no
+// notification until now.
 func (d *dispatcher) publishShares(ctx context.Context, all bool) error {
 	sharing := d.core.Sharing(d.clock.now())
 	if all {

@@ -9,9 +9,9 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// Divide returns the shard's part of a limit. The parts of all shards add up to the limit. If the
-// limit has fewer permits than there are shards, the error joins a [*throttle.FieldError] for each
-// field that is too small, whose Want names the smallest value that gives each shard a permit.
+// Divide returns the shard's part of a limit. The parts of all shards add up to the limit. The
+// error joins a [*throttle.FieldError] for each field that is too small to give each shard a
+// permit. Its Want names the smallest value that does.
 func (s Shard) Divide(l throttle.Limit) (throttle.Limit, error) {
 	var errs []error
 	l.Rate, l.Capacity = s.divide(&errs, l.Kind, l.Rate, l.MaxCost())
@@ -44,9 +44,9 @@ func (s Shard) DivideOverride(kind throttle.Kind, o throttle.Override) (throttle
 }
 
 // divide returns the shard's part of a rate and a capacity. A zero value stays zero. For windows it
-// divides the number of permits, because the length of the window must stay the same. For all other
-// kinds it multiplies the period, which is exact, and divides the capacity. If a value
-// is too small to be divided, divide appends an error to errs.
+// divides the number of permits, because the length of the window must stay the same. For other
+// kinds it multiplies the period and divides the capacity. If a value is too small to be divided,
+// divide appends an error to errs.
 func (s Shard) divide(errs *[]error, kind throttle.Kind, r throttle.Rate, capacity int) (throttle.Rate, int) {
 	part := func(field, value string, n int, minimum string) int {
 		if n > 0 && n < s.Count {

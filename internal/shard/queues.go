@@ -112,9 +112,8 @@ func (q Queues) Places(limit string, key *string) []Shard {
 	}
 }
 
-// Join returns the sum of a limit's parts, one for each of some shards. The sum is paused if any
-// part is. The parts of a limit that is not divided differ at most in their overrides, so Join
-// returns the first of them.
+// Join adds up a limit's parts, one for each of some shards. The result is paused if any part is.
+// For a limit that is not divided, the result is otherwise the first part.
 func (q Queues) Join(limit string, parts []throttle.Limit) throttle.Limit {
 	whole := parts[0]
 	for _, part := range parts[1:] {

@@ -70,7 +70,7 @@ func (c *clientShards) choose(ctx context.Context, task *asynq.Task, opts []asyn
 	if !ok {
 		key = cmp.Or(lock, info.ID)
 	}
-	return append(slices.Clip(opts), asynq.Queue(shard.Of(q.Name, key, q.Count).Name()), asynq.TaskID(info.ID)), nil
+	return append(slices.Clip(opts), asynq.Queue(shard.ForKey(q.Name, key, q.Count).Name()), asynq.TaskID(info.ID)), nil
 }
 
 // check returns an error if the queue's servers have another number of shards than this client.

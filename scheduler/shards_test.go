@@ -175,7 +175,7 @@ func TestShardKey_OneShardForAllProducers(t *testing.T) {
 		}
 		return string(task.Payload()), nil
 	}
-	want := shard.Of("crawl", "example.com", 4).Name()
+	want := shard.ForKey("crawl", "example.com", 4).Name()
 	plain, keyed, tasks := NewClient(rdb, crawl), NewClient(rdb, byHost), asynq.NewInspectorFromRedisClient(rdb)
 	key := ShardKey("example.com")
 	for name, row := range map[string]struct {
@@ -206,7 +206,7 @@ func TestShardKey_OneShardForAllProducers(t *testing.T) {
 		t.Errorf("without a key: %v", err)
 	}
 	info, err := plain.Enqueue(NewTask("job", nil), asynq.TaskID("it"), asynq.Queue("crawl"))
-	if want := shard.Of("crawl", "it", 4).Name(); err != nil || info.Queue != want || info.ID != "it" {
+	if want := shard.ForKey("crawl", "it", 4).Name(); err != nil || info.Queue != want || info.ID != "it" {
 		t.Errorf("by its ID: %+v, %v; want queue %s", info, err, want)
 	}
 	unique := func() (*asynq.TaskInfo, error) {
@@ -235,7 +235,7 @@ func TestShards_LimitInTwoPlaces(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	right := shard.Of("crawl", "example.com", 4)
+	right := shard.ForKey("crawl", "example.com", 4)
 	wrong := shard.All("crawl", 4)[(right.Index+1)%4]
 	host := throttle.Need{Limit: "host", Key: "example.com"}
 	for want, job := range map[string]struct {
@@ -252,7 +252,7 @@ func TestShards_LimitInTwoPlaces(t *testing.T) {
 		if job.queue == "default" {
 			needs = needs[:1]
 		}
-		if got := fmt.Sprint(queues.Check(queues.QueueOf(job.queue), queues.Part(job.queue), needs)); got != want {
+		if got := fmt.Sprint(queues.Check(queues.QueueOf(job.queue), queues.ShardNamed(job.queue), needs)); got != want {
 			t.Errorf("got %q, want %q", got, want)
 		}
 	}

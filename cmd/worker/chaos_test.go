@@ -65,7 +65,7 @@ func (c *chaos) enqueue(jobs int) {
 		payload := fmt.Sprintf(`{"url":"%s/%s/%s","headers":{"Worker":"${env:WORKER}","Tenant":"%s"}}`, c.api.URL, d.name, id, tenant)
 		queue := d.queues[c.random.IntN(len(d.queues))]
 		if d.shards > 0 {
-			queue = shard.Of(d.name, tenant, d.shards).Name()
+			queue = shard.ForKey(d.name, tenant, d.shards).Name()
 		}
 		_, err := client.EnqueueContext(c.t.Context(), asynq.NewTask("http:request", []byte(payload)),
 			asynq.Queue(queue), asynq.TaskID(id), asynq.Retention(time.Hour), asynq.MaxRetry(1000), asynq.Timeout(30*time.Second))

@@ -145,7 +145,7 @@ func (q *Queues) Apply(ctx context.Context, a *Action, f Filter, jobs []throttle
 func (q *Queues) forget(ctx context.Context, jobs []throttle.JobID) (err error) {
 	parts := map[shard.Shard][]throttle.JobID{}
 	for _, job := range jobs {
-		part := q.Sharded.Part(job.Queue)
+		part := q.Sharded.ShardNamed(job.Queue)
 		parts[part] = append(parts[part], job)
 	}
 	for part, jobs := range parts {

@@ -105,7 +105,7 @@ func (q *Queues) withStates(ctx context.Context, infos []*asynq.TaskInfo) ([]Job
 	}
 	var positions map[throttle.JobID]waitdb.Position
 	if err == nil && (state == asynq.TaskStatePending || state == asynq.TaskStateRetry) {
-		positions, err = q.In(q.Sharded.Part(queue)).Limiter.Positions(ctx, jobIDs...)
+		positions, err = q.In(q.Sharded.ShardNamed(queue)).Limiter.Positions(ctx, jobIDs...)
 	}
 	if err != nil {
 		return nil, err
@@ -142,7 +142,7 @@ func (q *Queues) startedAt(ids []throttle.JobID) ([]time.Time, error) {
 func (q *Queues) AddEstimates(ctx context.Context, jobs []Job) (err error) {
 	forecasts := map[shard.Shard]*forecast.Forecast{}
 	for i := 0; i < len(jobs) && err == nil; i++ {
-		part, position := q.Sharded.Part(jobs[i].Queue), jobs[i].Position
+		part, position := q.Sharded.ShardNamed(jobs[i].Queue), jobs[i].Position
 		if position != nil && forecasts[part] == nil {
 			forecasts[part], err = q.In(part).Forecast(ctx, forecast.Options{})
 		}

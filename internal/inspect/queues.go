@@ -80,7 +80,7 @@ func (q *Queues) Forecast(ctx context.Context, opts forecast.Options) (*forecast
 func (q *Queues) Names(ctx context.Context, queue string) ([]string, error) {
 	if queue == "" {
 		names, err := q.DB.Queues(ctx)
-		return slices.DeleteFunc(names, func(name string) bool { return q.part != nil && q.Sharded.Part(name) != *q.part }), err
+		return slices.DeleteFunc(names, func(name string) bool { return q.part != nil && q.Sharded.ShardNamed(name) != *q.part }), err
 	}
 	names, err := q.Inspector.Queues()
 	if err != nil {

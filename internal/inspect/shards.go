@@ -19,7 +19,7 @@ import (
 func (q *Queues) In(part shard.Shard) *Queues {
 	in := *q
 	in.part = &part
-	mine := func(queue string) bool { return q.Sharded.Part(queue) == part }
+	mine := func(queue string) bool { return q.Sharded.ShardNamed(queue) == part }
 	in.Rules.ServedQueues = slices.DeleteFunc(slices.Clone(q.Rules.ServedQueues), func(queue string) bool { return !mine(queue) })
 	in.Rules.Limits, _ = q.Sharded.LimitsIn(part, q.Rules.Limits) // the config has been checked
 	if part.Count > 0 {

@@ -61,8 +61,8 @@ func (q Queues) Names(queue string) (names []string) {
 	return names
 }
 
-// Part returns the shard with that name, or the zero Shard for the name of any other asynq queue.
-func (q Queues) Part(name string) Shard {
+// ShardNamed returns the shard with that name, or the zero Shard for any other asynq queue.
+func (q Queues) ShardNamed(name string) Shard {
 	at := strings.LastIndexByte(name, '.')
 	if at < 0 {
 		return Shard{}
@@ -78,7 +78,7 @@ func (q Queues) Part(name string) Shard {
 // QueueOf returns the queue of the shard with that name, or the name itself for any other asynq
 // queue.
 func (q Queues) QueueOf(name string) string {
-	if part := q.Part(name); part.Count > 0 {
+	if part := q.ShardNamed(name); part.Count > 0 {
 		return part.Queue
 	}
 	return name
@@ -108,7 +108,7 @@ func (q Queues) Places(limit string, key *string) []Shard {
 	case divided || key == nil:
 		return All(home.Name, home.Count)
 	default:
-		return []Shard{Of(home.Name, *key, home.Count)}
+		return []Shard{ForKey(home.Name, *key, home.Count)}
 	}
 }
 
@@ -158,7 +158,7 @@ func (q Queues) LimitsIn(part Shard, limits []throttle.Limit) ([]throttle.Limit,
 			}
 		} else if part.Count > 0 {
 			l.Overrides = maps.Clone(l.Overrides)
-			maps.DeleteFunc(l.Overrides, func(key string, _ throttle.Override) bool { return Of(part.Queue, key, part.Count) != part })
+			maps.DeleteFunc(l.Overrides, func(key string, _ throttle.Override) bool { return ForKey(part.Queue, key, part.Count) != part })
 		}
 		own = append(own, l)
 	}
@@ -184,7 +184,7 @@ func (q Queues) Check(queue string, part Shard, needs []throttle.Need) error {
 		case n.Key == "":
 			return fmt.Errorf("limit %s without a key: its key must be the shard key of queue %s", n.Limit, queue)
 		default:
-			if right := Of(queue, n.Key, home.Count); part.Count > 0 && right != part {
+			if right := ForKey(queue, n.Key, home.Count); part.Count > 0 && right != part {
 				return fmt.Errorf("limit %s counts key %s in shard %s, but this job is in %s: enqueue the job with that shard key", n.Limit, n.Key, right.Name(), part.Name())
 			}
 		}

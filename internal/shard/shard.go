@@ -17,9 +17,8 @@ type Shard struct {
 	Count int // number of shards of the queue
 }
 
-// Of returns the shard of a queue for a key. All producers use it, so all jobs with the same key
-// are in one shard.
-func Of(queue, key string, count int) Shard {
+// ForKey returns the shard of a queue for a key. All jobs with the same key are in one shard.
+func ForKey(queue, key string, count int) Shard {
 	h := fnv.New64a()
 	h.Write([]byte(key))
 	sum := h.Sum64()

@@ -12,7 +12,7 @@ func TestOf_SpreadsKeys(t *testing.T) {
 	const keys, count = 100_000, 16
 	var n [count]int
 	for i := range keys {
-		n[Of("crawl", fmt.Sprintf("host-%d.example.com", i), count).Index]++
+		n[ForKey("crawl", fmt.Sprintf("host-%d.example.com", i), count).Index]++
 	}
 	for i, n := range n {
 		if share := float64(n) * count / keys; share < 0.95 || share > 1.05 {
@@ -21,7 +21,7 @@ func TestOf_SpreadsKeys(t *testing.T) {
 	}
 	// Other versions must find the jobs of this one.
 	for key, want := range map[string]string{"": "crawl.7", "example.com": "crawl.7", "a": "crawl.10", "b": "crawl.3"} {
-		if got := Of("crawl", key, count).Name(); got != want {
+		if got := ForKey("crawl", key, count).Name(); got != want {
 			t.Errorf("key %q is in %s, want %s", key, got, want)
 		}
 	}
@@ -30,7 +30,7 @@ func TestOf_SpreadsKeys(t *testing.T) {
 func TestQueues_Part(t *testing.T) {
 	queues := Queues{"crawl": {Count: 4}, "a.b": {Count: 2}}
 	for name, want := range map[string]Shard{"crawl.3": {"crawl", 3, 4}, "a.b.1": {"a.b", 1, 2}, "crawl.4": {}, "crawl": {}, "crawl.03": {}, "crawl.-1": {}, "x.0": {}, "crawl.": {}} {
-		if got := queues.Part(name); got != want {
+		if got := queues.ShardNamed(name); got != want {
 			t.Errorf("%s is %v, want %v", name, got, want)
 		}
 	}

@@ -170,7 +170,7 @@ func (c *Config) ShardOf(queue, id string, task *asynq.Task) (_ shard.Shard, err
 	if s.KeyOf != nil {
 		id, err = s.KeyOf(task)
 	}
-	return shard.Of(queue, id, s.Count), err
+	return shard.ForKey(queue, id, s.Count), err
 }
 
 // NewClient returns a client that enqueues each job to its shard.

@@ -363,7 +363,7 @@ func (w *Worker) rule(ctx context.Context, task *asynq.Task) (scheduler.Rule, er
 func (w *Worker) keptRule(ctx context.Context, task *asynq.Task) (rule scheduler.Rule, err error) {
 	queue, id, _ := scheduler.GetJob(ctx)
 	limiter := w.waitDB
-	if part := w.config.Load().Sharded.Part(queue); part.Count > 0 {
+	if part := w.config.Load().Sharded.ShardNamed(queue); part.Count > 0 {
 		limiter = waitdb.New(throttle.New(w.redis, throttle.Options{Scope: part.Name()}))
 	}
 	waits, found, err := limiter.Record(ctx, throttle.JobID{Queue: queue, ID: id})

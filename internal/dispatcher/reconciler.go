@@ -60,9 +60,9 @@ func (c *check) due() time.Time {
 //
 // The data change while a check runs. The next check finds what this one misses.
 type reconciler struct {
-	queues []string // queues that have jobs or servers of this scope
-	checks []*check // nil if all checks are to begin anew
-	missed bool     // since the last check of the jobs, a granted job was missing
+	queues     []string // queues that have jobs or servers of this scope
+	checks     []*check // nil if all checks are to begin anew
+	jobMissing bool     // since the last check of the jobs, a granted job was missing
 	// jobInterval and extendInterval are the intervals of the check of jobs and of put-backs.
 	jobInterval, extendInterval time.Duration
 	restUntil                   time.Time
@@ -75,7 +75,7 @@ type reconciler struct {
 // found counts what was wrong, for one log line of each kind.
 type found struct {
 	forgotten, orphans int
-	one                string // one of the forgotten jobs
+	example            string // one of the forgotten jobs
 	repaired           int    // records, lanes and counts
 }
 
@@ -96,7 +96,7 @@ func (r *reconciler) addQueues(queues ...string) {
 // nextCheck returns the check whose step is due next.
 func (d *dispatcher) nextCheck() *check {
 	r := &d.reconciler
-	if r.jobInterval = d.ReconcileInterval; r.missed {
+	if r.jobInterval = d.ReconcileInterval; r.jobMissing {
 		r.jobInterval = missingInterval
 	}
 	r.extendInterval = min(max(time.Until(d.clock.local(d.core.Next(d.clock.now()))), extendInterval), maxExtendInterval)
@@ -147,7 +147,7 @@ func (d *dispatcher) reconcile(ctx context.Context) error {
 func (d *dispatcher) logFound() {
 	f := &d.reconciler.found
 	if f.forgotten > 0 {
-		d.Log.Info("removed the records of waiting jobs that were deleted, archived or run manually", "jobs", f.forgotten, "one of them", f.one)
+		d.Log.Info("removed the records of waiting jobs that were deleted, archived or run manually", "jobs", f.forgotten, "one of them", f.example)
 	}
 	if f.orphans > 0 {
 		d.Log.Warn("denied jobs had no record in the limiter's Redis; returned them to their queues", "jobs", f.orphans)
@@ -164,7 +164,7 @@ func (d *dispatcher) logFound() {
 func (d *dispatcher) checkJobs(ctx context.Context, c *check) (more bool, err error) {
 	r := &d.reconciler
 	if !c.more {
-		r.wanted, r.missed = map[string]int64{}, false
+		r.wanted, r.jobMissing = map[string]int64{}, false
 		if r.demand, err = d.Waits.DemandByMeter(ctx); d.limiterHealth.Note(ctx, err) != nil {
 			return false, err
 		}

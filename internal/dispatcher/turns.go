@@ -95,7 +95,7 @@ func (d *dispatcher) promote(ctx context.Context, jobs []throttle.JobID) ([]fair
 		state := fairqueue.State(text)
 		if states[i] = state; state == fairqueue.StateDone || state == fairqueue.StateGone {
 			lost = append(lost, jobs[i])
-			d.reconciler.missed = true
+			d.reconciler.jobMissing = true
 		}
 	}
 	return states, d.forget(ctx, lost)
@@ -106,7 +106,7 @@ func (d *dispatcher) forget(ctx context.Context, lost []throttle.JobID) error {
 	forgotten, err := d.Waits.Forget(ctx, lost...)
 	if forgotten > 0 {
 		d.reconciler.found.forgotten += forgotten
-		d.reconciler.found.one = lost[0].ID
+		d.reconciler.found.example = lost[0].ID
 	}
 	return d.limiterHealth.Note(ctx, err)
 }

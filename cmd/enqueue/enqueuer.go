@@ -68,15 +68,15 @@ type enqueuer struct {
 	unsaved  bool       // some of the added jobs are lost, because the embedded Redis could not save them
 	inputErr error      // why the input ended early; nil if it did not
 
-	foreign map[string]bool // types that are not built in
-	queues  map[string]bool // queues of added jobs
-	unkept  map[string]bool // types of added jobs whose answers are not kept
+	warned map[string]bool // types of which checkPayload has warned
+	queues map[string]bool // queues of added jobs
+	unkept map[string]bool // types of added jobs whose answers are not kept
 }
 
 func newEnqueuer(conf *config.Config, defaults jobspec.Options, stdio cli.IO) *enqueuer {
 	return &enqueuer{
 		config: conf, defaults: defaults, stdio: stdio,
-		foreign: map[string]bool{}, queues: map[string]bool{}, unkept: map[string]bool{},
+		warned: map[string]bool{}, queues: map[string]bool{}, unkept: map[string]bool{},
 	}
 }
 
@@ -150,19 +150,25 @@ func (e *enqueuer) fill(l *line) (err error) {
 	return err
 }
 
-// checkPayload returns the error that the job's handler would return for the payload. A type that
-// is not built in cannot be checked: checkPayload prints this once for each type, and returns nil.
+// checkPayload returns the error that the job's handler would return for the payload. The payload of
+// a type that is not built in cannot be checked. checkPayload warns once of each type that is not
+// built in, or is an exec command that the config file does not have.
 func (e *enqueuer) checkPayload(l line) error {
 	err := tasks.Validate(l.Type, l.Payload)
-	if !errors.Is(err, tasks.ErrUnknownType) {
-		return err
+	warning := ""
+	if errors.Is(err, tasks.ErrUnknownType) {
+		warning = fmt.Sprintf("is not built in (%s, %sNAME): only your own worker program can run it", strings.Join(tasks.Types(), ", "), tasks.PrefixExec)
+		err = nil
+	} else if name, isExec := strings.CutPrefix(l.Type, tasks.PrefixExec); isExec && len(e.config.Sections) > 0 {
+		if _, known := e.config.Commands[name]; !known {
+			warning = "has no entry in commands: of the config: a worker with this config archives such jobs"
+		}
 	}
-	if !e.foreign[l.Type] {
-		e.foreign[l.Type] = true
-		fmt.Fprintf(e.stdio.Err, "enqueue: %stype %q is not built in (%s, %sNAME): only your own worker program can run it\n",
-			l.where(), l.Type, strings.Join(tasks.Types(), ", "), tasks.PrefixExec)
+	if warning != "" && !e.warned[l.Type] {
+		e.warned[l.Type] = true
+		fmt.Fprintf(e.stdio.Err, "enqueue: %stype %q %s\n", l.where(), l.Type, warning)
 	}
-	return nil
+	return err
 }
 
 // checkNeeds returns an error for a need that the limits of the config can never meet.

@@ -105,7 +105,7 @@ func (c *shardsCommand) measure(b *bench, rdb redis.UniversalClient, nodes []*re
 	}
 	next := 0
 	for i := range c.Jobs {
-		for shard.Of(queue.Queue, strconv.Itoa(next), shards).Index != i%shards { // as many jobs for each shard
+		for shard.ForKey(queue.Queue, strconv.Itoa(next), shards).Index != i%shards { // as many jobs for each shard
 			next++
 		}
 		if _, err := client.Enqueue(asynq.NewTask(taskType, fmt.Appendf(nil, `{"job":%d}`, i)), asynq.Queue(queue.Queue), scheduler.ShardKey(strconv.Itoa(next))); err != nil {

@@ -94,7 +94,6 @@ func TestHostileJobs(t *testing.T) {
 		"limits peek slow --key " + hostileArg: true,
 		"status":                               false,
 		"limits set slow --rate 1/h --key " + hostileArg: false,
-		"limits unset slow --key " + hostileArg:          false,
 		"limits reset slow --key " + hostileArg:          false,
 		"crawls":                                         false,
 		"schedules list":                                 false,
@@ -108,6 +107,7 @@ func TestHostileJobs(t *testing.T) {
 			checkShown(t, args+" --json", hostileRun(t, server.URL(), append(strings.Split(args, " "), "--json")))
 		}
 	}
+	checkShown(t, "limits unset", hostileRun(t, server.URL(), []string{"limits", "unset", "slow", "--key", hostileArg}))
 	hostileFiles(t, server.URL())
 	checkShown(t, "jobs run", hostileRun(t, server.URL(), []string{"jobs", "run", "failing" + id}))
 	checkShown(t, "jobs delete", hostileRun(t, server.URL(), []string{"jobs", "delete", "limited2" + id}))

@@ -19,8 +19,9 @@ local id, msg, at, lock_seconds, max_crashes = ARGV[1], ARGV[2], ARGV[3], tonumb
 local name, ended = ARGV[6], ARGV[7]
 
 if tonumber(redis.call('HGET', hash, 'crashes') or 0) >= max_crashes then return 0 end
-if not remove_active(active, lease, hash, id, name, ended) then return redis.error_reply('NOT FOUND') end
+local is_removed, lock = remove_active(active, lease, hash, id, name, ended)
+if not is_removed then return redis.error_reply('NOT FOUND') end
 move_to_retry(lease, retry, { id }, { at, id })
-write_retry(hash, id, msg, at, lock_seconds, '')
+write_retry(hash, id, msg, at, lock_seconds, '', lock)
 redis.call('HINCRBY', hash, 'crashes', 1)
 return 1

@@ -23,16 +23,17 @@ local function is_back(hash, name)
   return taken_by and taken_by == name and state == 'retry'
 end
 
-local results, moved_now, ids, due = {}, {}, {}, {}
+local results, moved_now, locks, ids, due = {}, {}, {}, {}, {}
 for i = 1, #ARGV, 7 do
   local id, name, hash = ARGV[i], ARGV[i + 5], KEYS[3 + (i + 6) / 7]
-  local moved = remove_active(active, lease, hash, id, name, ARGV[i + 6])
+  local moved, lock = remove_active(active, lease, hash, id, name, ARGV[i + 6])
   if moved then ids[#ids + 1], due[#due + 1], due[#due + 2] = id, ARGV[i + 2], id end
   moved_now[#moved_now + 1], results[#results + 1] = moved, (moved or is_back(hash, name)) and 1 or 0
+  locks[#results] = lock
 end
 if ids[1] then move_to_retry(lease, retry, ids, due) end
 for n = 1, #results do
   local i = 7 * n - 6
-  if moved_now[n] then write_retry(KEYS[3 + n], ARGV[i], ARGV[i + 1], ARGV[i + 2], tonumber(ARGV[i + 3]), ARGV[i + 4]) end
+  if moved_now[n] then write_retry(KEYS[3 + n], ARGV[i], ARGV[i + 1], ARGV[i + 2], tonumber(ARGV[i + 3]), ARGV[i + 4], locks[n]) end
 end
 return results

@@ -2,12 +2,13 @@
 -- that ended at or before the Unix second `ended`. If `name` is '' and `ended` is '0', any lease
 -- matches. If the job's hash is missing or of a wrong type, any name matches. The second result
 -- reports whether the job's hash says that the job is active and was taken by the dequeue `name`,
--- even if the job is missing in the active list or the leases.
+-- even if the job is missing in the active list or the leases. The third result is then the key of
+-- the job's Unique lock, or false if the job has none.
 local function is_lease(hash, lease, id, name, ended)
   if name == '' and ended == '0' then return true, false end
   if name ~= '' then
-    local kept = redis.pcall('HMGET', hash, 'pending_since', 'state')
-    if kept[1] == name and kept[2] == 'active' then return true, true end
+    local kept = redis.pcall('HMGET', hash, 'pending_since', 'state', 'unique_key')
+    if kept[1] == name and kept[2] == 'active' then return true, true, kept[3] end
     if kept.err or not kept[1] and redis.call('EXISTS', hash) == 0 then return true, false end
   end
   local ends = ended ~= '0' and redis.call('ZSCORE', lease, id)

@@ -151,8 +151,8 @@ func (s *shared) runAllow(ctx context.Context, calls []*call) {
 	}
 }
 
-// undo gives back the permits of calls whose callers have given up, in the order in which Redis
-// decided the calls. After an error the permits stay taken, which is safe.
+// undo gives back the permits of calls whose callers have given up. The calls are in the order in
+// which Redis decided them. After an error the permits stay taken, which is safe.
 func (s *shared) undo(ctx context.Context, calls []*call) {
 	for _, c := range calls {
 		for i, taken := range c.Decision.Taken {
@@ -167,7 +167,7 @@ func (s *shared) undo(ctx context.Context, calls []*call) {
 // Decide calls ask, and returns the decision and the whole reply as integers. The function ask runs
 // a script that replies as lua/limits/allow.lua does, and returns the reply and the holder of the
 // call's leases. If a calendar ends or Redis has lost a limit, the script takes nothing. Decide
-// then extends the calendar, or defines the limits again, and calls ask once more.
+// then extends the calendar, or defines the limits again, and calls ask again, three times in all.
 func (s *shared) Decide(
 	ctx context.Context, needs []Need, ask func(ctx context.Context, try int) (reply []any, holder string, err error),
 ) (Decision, []int64, error) {

@@ -12,7 +12,7 @@ The payload of http:request is an object with these fields; only url is required
 
 ` + requestFields + `
 
-The payload of crawl:fetch, which "enqueue crawl" writes, requires crawl and url. A value in parentheses is the default.
+The command "enqueue crawl" adds jobs of type crawl:fetch. Their payload requires crawl and url. A value in parentheses is the default.
 
 ` + crawlFields + `
 
@@ -35,15 +35,16 @@ const requestFields = `  url           https://example.com/path, without user an
   save          file for the body, instead of the result: a path below
                 http.save_dir of the worker's config, such as pages/home.html;
                 pages/ names the file by the SHA-256 of the body
-  max_body      number of bytes to keep of the body (65536 in the result)`
+  max_body      number of bytes to keep of the body (65536 if it is not saved)`
 
 const crawlFields = `  crawl         name of the crawl
   url           https://example.com/path, without user and password
-  depth         number of links to follow from url (0)
+  depth         how many links away from url the crawl goes (0: only url)
   allow         allowed hosts, such as "same-site", "example.com" or
                 "*.example.com" (["same-host"])
   start         time at which the crawl was enqueued, in µs since 1970: a later
-                time starts a finished crawl again (the time of the first run)
+                time starts a finished crawl again (the time at which this
+                job first runs)
   sitemap       true if url is a sitemap (false)
   from          URL of the page that links to url
   hops          number of redirects that led to url (0)`

@@ -34,7 +34,7 @@ Limits: ALLOWED and DENIED are how often the limit allowed or denied a job, per 
   flowing            jobs take permits, or wait for less than 3 seconds
   idle               no job needs permits
 
-Workers: CONFIG is the config file with a checksum of its content, RUNNING the number of running jobs and CONCURRENCY the largest number, LAST SEEN the last heartbeat, which comes every 10 seconds. A worker is LOST if it stopped reporting within the last hour without a shutdown.`
+Workers: CONFIG is the config file with a checksum of its content, RUNNING is the number of jobs that run now, and CONCURRENCY the number that may run at once. LAST SEEN is the time of the last heartbeat; a heartbeat comes every 10 seconds. A worker is LOST if it stopped reporting within the last hour without a shutdown.`
 }
 
 func (c *statusCommand) Run(ctx context.Context, conn *connection, stdio cli.IO) error {

@@ -53,7 +53,7 @@ type collector struct {
 	queuesRDB redis.UniversalClient // the queues' Redis
 	inspector *asynq.Inspector
 	schedules *cron.Runner
-	isShard   bool // of a shard: the collector exports only limits and the dispatcher
+	isShard   bool // whether the scope is a shard: of its metrics, only those of limits and the dispatcher are exported
 }
 
 // collectors has a collector for each scope of a server: its limiter's scope, and each shard.

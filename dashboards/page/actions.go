@@ -35,7 +35,7 @@ type action struct {
 // actions are all actions by their name in the form.
 var actions = map[string]*action{
 	"pause":   {Verb: "Pause", Text: "It hands out no permits until it is resumed. Waiting jobs stay, and running jobs continue.", do: onLimit((*throttle.Limiter).Pause)},
-	"resume":  {Verb: "Resume", Text: "It hands out permits again, at once and at its rate.", do: onLimit((*throttle.Limiter).Resume)},
+	"resume":  {Verb: "Resume", Text: "It starts to hand out permits again, at its normal rate.", do: onLimit((*throttle.Limiter).Resume)},
 	"change":  {Verb: "Change", Text: "It applies at once, also to waiting jobs. Permits taken so far still count. It stays until the limit changes in the config file.", inputs: []string{"rate", "capacity"}, do: changeLimit},
 	"reset":   {Verb: "Reset", Grave: true, Text: "All permits become available again, and a block ends. More calls than the limit allows may be sent.", inputs: []string{"key"}, do: onKey((*throttle.Limiter).Reset)},
 	"block":   {Verb: "Block", Text: "The key gets no permits for that time. Other keys are not affected.", inputs: []string{"key", "for"}, do: block},

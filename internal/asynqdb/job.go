@@ -33,9 +33,9 @@ type Dequeue struct {
 	Name  string    // unique: see NewDequeue
 	Ends  time.Time // when the jobs' leases end, in whole seconds
 	Woken bool      // whether a marker of the queue was consumed for this call
-	// Rest is the time after this Dequeue in which new jobs stay in the queue. New jobs are those
-	// that were never put back. During a rest, a Dequeue with a positive Rest takes no new jobs and
-	// starts no rest. With a Rest of 0 it takes any job, and with NoNew never a new job.
+	// Rest is how long new jobs, which were never put back, stay in the queue after this Dequeue.
+	// During such a rest, another Dequeue with a positive Rest takes no new jobs and starts no
+	// rest. A Dequeue with a Rest of 0 takes any job, and one with NoNew never takes a new job.
 	Rest time.Duration
 
 	sent script.Sent
@@ -73,8 +73,8 @@ func (db DB) Dequeue(ctx context.Context, d *Dequeue, n int) ([]Job, error) {
 var giveBackScript = script.New("asynq/give_back")
 
 // GiveBack returns jobs of one Dequeue to the head of their queue. The jobs then run in the given
-// order. If a job's Back is set, GiveBack also stores its Msg, which has the job's place in its
-// lane.
+// order. The Msg of a job with Back has the job's place in its lane, so GiveBack stores that Msg,
+// too.
 func (db DB) GiveBack(ctx context.Context, jobs ...Job) error {
 	q := jobs[0].Queue
 	args := []any{Hash(q, ""), jobs[0].Dequeue}
@@ -95,7 +95,8 @@ type PutBack struct {
 	Err   error     // result of DB.PutBack: why the job was not put back, or nil
 }
 
-// ErrNotActive is the error of asynq's own scripts for a job that is not active.
+// ErrNotActive is the error for a job that is not active or has another lease. Its text is that of
+// asynq's scripts.
 var ErrNotActive = errors.New("NOT FOUND")
 
 var putBackScript = script.New("asynq/put_back")

@@ -66,6 +66,7 @@ func (d *dispatcher) promoteGranted(ctx context.Context) error {
 		}
 		// If a worker took a job and died, the job will not request its permits. ExpireActive ends
 		// the grants of such jobs, so that their lanes get turns again.
+		// It does not say which jobs these are, so the core checks the lanes of all active jobs.
 		expired, err := d.Waits.ExpireActive(ctx, active)
 		if d.limiterHealth.Note(ctx, err) != nil {
 			return err
@@ -126,8 +127,8 @@ func (d *dispatcher) expireGrants(ctx context.Context) error {
 }
 
 // expireLanes releases the expired grants of some lanes. If isNew is true, the core does not know
-// the lanes yet, and expireLanes reports jobs with a reservation as overdue, too. The core then
-// promotes these jobs, in case the previous leader did not.
+// the lanes yet. expireLanes then reports every job with a reservation as overdue, so that the core
+// promotes the job, in case the previous leader did not.
 func (d *dispatcher) expireLanes(ctx context.Context, lanes []string, isNew bool) error {
 	for lanes := range slices.Chunk(lanes, PageSize) {
 		expired, err := d.Waits.ExpireGrants(ctx, lanes)

@@ -12,17 +12,17 @@ type queue struct {
 	// weight is the share of turns relative to a queue of weight 1. Queues with a lower rank are
 	// served first regardless of weight.
 	weight, rank int64
-	// stopped means that promoted jobs did not start: the queue is probably paused, has no server,
-	// or all workers are busy. Its lanes wait until a job arrives.
+	// stopped means that no worker took the granted jobs: the queue is probably paused, has no
+	// server, or all its workers are busy. Its lanes wait until a worker takes a granted job.
 	stopped   bool
 	arrivedAt int64 // time at which a granted job last arrived
 	probedAt  int64 // time of the last scheduled probe of one of its lanes
 	// Until limitedUntil, grants of the queue are limited to the free worker slots of its servers.
 	limitedUntil int64
 	servers      []*server
-	// granted counts the granted jobs of grantedLanes that have not arrived, slotsInFlight the
-	// slots reported as free that granted jobs have taken or will take. pendingTurns counts turns
-	// without a result.
+	// granted counts the granted jobs of grantedLanes that no worker has taken yet. slotsInFlight
+	// counts the slots of the last report that granted jobs have taken since or will take.
+	// pendingTurns counts turns without a result.
 	granted, pendingTurns, slotsInFlight int
 	grantedLanes                         map[*lane]struct{}
 	// waiting holds the lanes that get no turns until a worker is free, in the order in which they
@@ -97,8 +97,9 @@ func (c *Core) queue(name string) *queue {
 }
 
 // SetSlots sets the number of free worker slots that a server has for its queues, and the average
-// time in microseconds until it has one more; 0 if that is unknown. Granted jobs that have not
-// arrived will use some of these slots, so the lanes of the queues are checked for arrived jobs.
+// time in microseconds until it has one more; 0 if that is unknown. All granted
+// jobs that are not known to have arrived count as users of these slots, so the lanes of the queues
+// are checked for arrived jobs.
 func (c *Core) SetSlots(now int64, name string, free int, interval int64, queues []string) {
 	s := c.servers[name]
 	if s == nil {
@@ -197,8 +198,8 @@ func (q *queue) hasFreeSlot(now int64) bool {
 	return len(used) == 0 || free > 0
 }
 
-// waitForWorker makes a lane wait until a worker is free. The lane keeps its place and holds
-// nothing.
+// waitForWorker makes a lane wait until a worker is free. The lane releases
+// what it held. Of the waiting lanes, the lane that has been passed over for the longest comes first.
 func (c *Core) waitForWorker(now int64, l *lane) {
 	q := l.queue
 	if !q.stopped {

@@ -225,8 +225,8 @@ func (q *Queues) partIn(part shard.Shard, limit throttle.Limit) (throttle.Limit,
 	return append(own, limit)[0], err
 }
 
-// SetLimit changes or creates a limit. Each shard gets its part of a divided limit. If the limit
-// cannot be divided, no shard is changed.
+// SetLimit changes or creates a limit. Each shard gets its part of a divided limit. A limit that
+// cannot be divided fails at the first shard. If Redis fails later, some shards are changed.
 func (q *Queues) SetLimit(ctx context.Context, limit throttle.Limit) error {
 	return q.EachPlace(limit.Name, nil, func(l *waitdb.DB, part shard.Shard) error {
 		own, err := q.partIn(part, limit)

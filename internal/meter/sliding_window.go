@@ -89,8 +89,8 @@ func (s *slidingWindow) Take(now, k int64) Mark {
 	return Mark{index}
 }
 
-// GiveBack subtracts permits from the call's bucket if the bucket still exists. After a change of
-// the width GiveBack does nothing, because another bucket may count the permits.
+// GiveBack subtracts permits from the call's bucket if the bucket still exists. While the
+// buckets still have another width, GiveBack does nothing, because their indexes differ.
 func (s *slidingWindow) GiveBack(_, k, _ int64, mark Mark) {
 	i := slices.IndexFunc(s.buckets, func(b bucket) bool { return b.index == mark[0] })
 	if i < 0 || s.storedWidth != s.width {

@@ -49,14 +49,14 @@ func New(log *slog.Logger, name string, rdb redis.UniversalClient, prefixes ...s
 	return &Monitor{log: log, name: name, rdb: rdb, cluster: cluster, prefixes: prefixes}
 }
 
-// MonitorsOf returns the Monitors of a *scheduler.Server for the Redis of its queues: one for all
-// queues without shards, and one for each shard. Package scheduler sets MonitorsOf.
+// MonitorsOf returns the Monitors of a *scheduler.Server: one for its queues without shards, and one
+// for each shard. Package scheduler sets MonitorsOf, because this package cannot import it.
 var MonitorsOf func(server any) []*Monitor
 
 // Note records the error of a call, or nil after a success. It ignores errors of calls whose
-// context has ended, and calls that began before the last change of the state. After an error about
-// a missing right, or a success while some commands or nodes fail, Note runs check instead, at most
-// once in checkInterval.
+// context has ended, and calls that began before the last change of the state. An error
+// about a missing right, and a success while some commands or nodes fail, do not show the state. Note
+// then runs check, at most once in checkInterval, and records the result of check.
 func (m *Monitor) Note(ctx context.Context, began time.Time, err error) {
 	if err = Unavailable(err); err != nil && ctx.Err() != nil {
 		return

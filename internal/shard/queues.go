@@ -112,8 +112,9 @@ func (q Queues) Places(limit string, key *string) []Shard {
 	}
 }
 
-// Join adds up a limit's parts, one for each of some shards. The result is paused if any part is.
-// For a limit that is not divided, the result is otherwise the first part.
+// Join returns a limit that allows as much as the given parts of the limit, one for each shard, allow
+// together. The result is paused if any part is. If the limit is not divided, the result otherwise
+// equals the first part.
 func (q Queues) Join(limit string, parts []throttle.Limit) throttle.Limit {
 	whole := parts[0]
 	for _, part := range parts[1:] {

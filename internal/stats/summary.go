@@ -44,7 +44,7 @@ func newSummary() *Summary {
 	return &Summary{Limits: map[string]LimitSummary{}, Queues: map[string]QueueSummary{}}
 }
 
-// LimitSummary counts the decisions of a limit.
+// LimitSummary counts the decisions of a limit, and the permits that allowed jobs took.
 type LimitSummary struct {
 	Allowed int64 `json:"a,omitempty"`
 	Denied  int64 `json:"d,omitempty"`
@@ -79,7 +79,7 @@ const (
 	Archived              // the job failed for good
 	Dropped               // deleted by its handler or its rule
 	PutBack               // the job was denied and did not run
-	RetryAfter            // its handler put the job back, and the attempt does not count
+	RetryAfter            // its handler put the job back, which costs no retry
 	endCount
 )
 

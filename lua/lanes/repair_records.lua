@@ -1,5 +1,6 @@
 -- Checks the records of waiting and granted jobs, and counts the permits for which the jobs wait.
--- A record is deleted if it is malformed, or if the job is not in the lane that the record names.
+-- A record is deleted if it is malformed, or if the job is not in the lane that the record names and
+-- has not left the lane as expired. A missing wait deadline is replaced by the present time.
 -- The reconciler then returns the job of a deleted record to its queue. A lane that is not
 -- registered is registered again.
 -- KEYS[1] key prefix of the scope, hg:{scope}:
@@ -26,7 +27,7 @@ local function check_record(name, record)
     for i = 1, waits and #r.ids or 0 do wanted[r.ids[i]] = (wanted[r.ids[i]] or 0) + r.cost[i] end
   end
   if r.expiry ~= NO_DEADLINE and not call('ZSCORE', hg('deadlines'), name) then
-    call('ZADD', hg('deadlines'), int(now_us), name) -- the right deadline is lost; expire_waits.lua returns the job, and its next acquire sets it
+    call('ZADD', hg('deadlines'), int(now_us), name) -- the deadline is lost: the job expires now, and requests permits with its own deadline
     repairs = repairs + 1
   end
   return true, not has_left and r.lane

@@ -75,8 +75,8 @@ func (r *Runner) read(ctx context.Context, names ...string) ([]state, time.Time,
 
 // advance records that all ticks of an entry up to doneUntil are done. If outcome is not empty,
 // doneUntil is a tick with that outcome, and job is the tick's job or empty. An empty spec marks
-// the entry as removed, and does not change the recorded time. advance reports whether it moved
-// this time forward.
+// the entry as disabled or removed, and the recorded time stays as it is. advance reports whether it
+// moved this time forward.
 func (r *Runner) advance(ctx context.Context, name string, doneUntil time.Time, spec, outcome, job string) (moved bool, err error) {
 	moved, err = cronAdvanceScript.Run(ctx, r.rdb, []string{script.Prefix(r.scope)}, name, doneUntil.Unix(), spec, outcome, job).Bool()
 	if err != nil {

@@ -40,7 +40,8 @@ func Check(limit throttle.Limit, history []Admission) error {
 }
 
 // CheckStarts is like Check, but the history has the times at which calls were sent. A call may be
-// sent up to late after its permits were taken, so CheckStarts allows more calls in a window. If
+// sent up to late after its permits were taken, so CheckStarts allows more calls in a window. For a
+// Concurrency limit late has no effect. If
 // late is above 0, CheckStarts checks each two adjacent windows of a FixedWindow together, and
 // ignores the Margin.
 func CheckStarts(limit throttle.Limit, starts []Admission, late time.Duration) error {

@@ -38,8 +38,8 @@ func Line(text string) string { return display.Line(text, lineBytes) }
 // Cell is Line for a cell of a table: the text is shorter.
 func Cell(text string) string { return display.Line(text, cellBytes) }
 
-// List prints structs as a JSON array, or as a Table. If there are no rows, it prints none instead of
-// a table.
+// List prints structs as a JSON array, or as a Table. If there are no rows, it prints the text
+// none instead of a table.
 func List[Row any](w io.Writer, asJSON bool, rows []Row, none string, titles ...string) error {
 	if asJSON {
 		return JSON(w, append([]Row{}, rows...)) // no rows are printed as [], not as null
@@ -59,7 +59,7 @@ func Table[Row any](w io.Writer, rows []Row, titles ...string) error {
 	fmt.Fprintln(columns, strings.Join(titles, "\t")+"\t")
 	for _, row := range rows {
 		for _, title := range titles {
-			fmt.Fprint(columns, Cell(columnText(reflect.Indirect(reflect.ValueOf(row)), title)), "\t") // without an empty cell, tabwriter would end the column
+			fmt.Fprint(columns, Cell(columnText(reflect.Indirect(reflect.ValueOf(row)), title)), "\t") // also after an empty text: tabwriter ends a column at the first row that lacks the cell
 		}
 		fmt.Fprintln(columns)
 	}
@@ -75,8 +75,8 @@ func Table[Row any](w io.Writer, rows []Row, titles ...string) error {
 }
 
 // Print prints a struct as JSON, or as text. The text has a line for each field with a JSON name, for
-// each element of a list, and for each field of an inner struct. It leaves out maps and most zero
-// values. Print accepts untrusted values.
+// each element of a list, and for each field of an inner struct. It leaves out maps, empty texts and
+// lists, and zero values with omitempty. Print accepts untrusted values.
 func Print(w io.Writer, asJSON bool, object any) error {
 	if asJSON {
 		return JSON(w, object)

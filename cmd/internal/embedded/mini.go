@@ -56,7 +56,7 @@ func (s *Store) runMini(ctx context.Context) error {
 				s.log(fmt.Sprintf("saving the jobs in %s: %v", s.dir, err))
 			}
 			failing = err != nil
-			due = now.Add(10 * time.Since(now)) // saves take at most a tenth of the time
+			due = now.Add(3 * time.Since(now)) // saves take at most a third of the time
 		}
 	}
 	_ = listener.Close()

@@ -1,6 +1,6 @@
 // Package embedded runs a Redis for a config without one. Its data is in the folder .headgate beside
 // the config file. If redis-server is installed, the Redis is a child process. If not, the Redis is
-// a miniredis within this process. It listens at a Unix socket in the folder.
+// a miniredis within this process. Both listen at a Unix socket in the folder.
 package embedded
 
 import (
@@ -26,7 +26,7 @@ const (
 )
 
 var (
-	checkInterval   = time.Second        // of the folder; a miniredis saves at most once in it
+	checkInterval   = time.Second        // of checks that the folder exists, and the shortest between two saves of a miniredis
 	childAttributes *syscall.SysProcAttr // attributes of the process redis-server; nil except on Linux
 )
 

@@ -40,8 +40,8 @@ type zombie struct {
 
 type zombies map[zombie]bool
 
-// reap reaps the zombies that the previous call has seen, and returns the others. A child of this
-// program is seen once at most, because its starter waits for it.
+// reap reaps the zombies that the previous call has seen, and returns the others. A process
+// that this program started is seen once at most, because the code that started it waits for it.
 func reap(seen zombies) zombies {
 	next := zombies{}
 	for z := range listZombies() {

@@ -79,7 +79,7 @@ func restartWarning(ctx context.Context, rdb redis.UniversalClient, prefix strin
 				return ""
 			case reply != "OK":
 				return "a restart of Redis loses jobs and limits: it restores its append-only file as the user default, who lacks rights:" +
-					" have its operator write user default off ~* &* +@all"
+					" have its operator put this line into its ACL file: user default off ~* &* +@all"
 			}
 		}
 	}

@@ -55,7 +55,8 @@ func Canonical(base, reference string) (string, error) {
 	// The client that requests the URL parses it with net/url, which must find the same host.
 	reparsed, err := url.Parse(text)
 	same := err == nil && reparsed.Hostname() == strings.Trim(u.Hostname(), "[]")
-	// If base is empty, reference can be a job's URL, whose host by net/url is a key of limits.
+	// If base is empty, reference can be a job's URL. The host that net/url finds in it is then the
+	// key of the job's limits.
 	if byNetURL, err := url.Parse(reference); base == "" && err == nil && byNetURL.Hostname() != "" {
 		same = same && canonical.HostOf(reference) == canonical.HostOf(text)
 	}

@@ -37,7 +37,7 @@ func redisCommand(ts *testscript.TestScript, neg bool, args []string) {
 		return
 	case "no-denials":
 		if refused := s.redis.denials("page"); len(refused) > 0 {
-			ts.Fatalf("Redis has denied commands to the user page: %q", refused)
+			ts.Fatalf("Redis has denied commands of the ACL user \"page\": %q", refused)
 		}
 		return
 	case "full", "unlimited":
@@ -50,7 +50,7 @@ func redisCommand(ts *testscript.TestScript, neg bool, args []string) {
 		refused := s.redis.denials("worker")
 		_ = s.redis.client.Close()
 		if len(refused) > 0 {
-			ts.Fatalf("Redis has denied commands to the user worker: %q", refused)
+			ts.Fatalf("Redis has denied commands of the ACL user \"worker\": %q", refused)
 		}
 	})
 	ts.Setenv("REDIS", s.redis.url)

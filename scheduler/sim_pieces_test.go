@@ -67,7 +67,7 @@ var pieces = []*piece{
 	{name: "it is not known when a slot comes back", breaks: "TestMaxWait_Slots", with: "m.known = false", without: ""},
 	{name: "a limit that was lost is defined again", breaks: "TestOperator/FLUSHALL_of_the_limiter", with: "1 - call('HEXISTS', hg('deleted'), ARGV[i])", without: "0"},
 	{name: "a job that was denied on its last attempt is not archived", breaks: "TestDenied_ComeBackOnce", with: "redis.call('ZADD', retry, unpack(due))", without: "redis.call('ZADD', (string.gsub(retry, 'retry$', 'archived')), unpack(due))"},
-	{name: "a Unique lock holds while its job waits", breaks: "TestPlainAsynqJobs_NoRetries", with: "if seconds > 0 then extend_unique(hash, id, seconds) end", without: ""},
+	{name: "a Unique lock holds while its job waits", breaks: "TestPlainAsynqJobs_NoRetries", with: "if seconds > 0 and lock ~= false then extend_unique(hash, id, seconds) end", without: ""},
 	{name: "the first crashes are forgiven", breaks: "TestCrashes/one,_on_the_last_attempt", with: ">= max_crashes then", without: ">= 0 then"},
 	{name: "crashes are counted", breaks: "TestCrashes/one_more", with: "redis.call('HINCRBY', hash, 'crashes', 1)", without: ""},
 	{name: "leases are extended", breaks: "TestTimeout_KeepsSlot", with: "if held > 0 then set_held(sets, holder, held, now_us + tonumber(lease_us)) else kept = 0 end", without: ""},

@@ -68,7 +68,7 @@ type enqueuer struct {
 	unsaved  bool       // some of the added jobs are lost, because the embedded Redis could not save them
 	inputErr error      // why the input ended early; nil if it did not
 
-	warned map[string]bool // types of which checkPayload has warned
+	warned map[string]bool // types that checkPayload has warned about
 	queues map[string]bool // queues of added jobs
 	unkept map[string]bool // types of added jobs whose answers are not kept
 }

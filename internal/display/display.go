@@ -46,7 +46,7 @@ func Meter(meter string) string {
 // adds the number of bytes left out.
 func Visible(text string, limit int) string { return VisiblePrefix(text, limit, 0) }
 
-// VisiblePrefix is Visible for the beginning of a longer text, of which the caller has left out the
+// VisiblePrefix is Visible for the beginning of a longer text. The caller has already left out the
 // last `more` bytes. If text must be cut, the number of bytes left out includes `more`.
 func VisiblePrefix(text string, limit, more int) string {
 	cut := ""

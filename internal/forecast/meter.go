@@ -33,7 +33,7 @@ type simMeter struct {
 // far is the time of an event whose time is unknown.
 const far = meter.MaxTime
 
-// unusedMeter returns a meter of which no permits are in use. If Options has no such limit, the
+// unusedMeter returns a meter that has no permits in use. If Options has no such limit, the
 // meter always has permits.
 func (s *simulation) unusedMeter(n throttle.Need) *simMeter {
 	i := slices.IndexFunc(s.opts.Limits, func(l throttle.Limit) bool { return l.Name == n.Limit })

@@ -16,7 +16,7 @@
 -- ARGV[3] seconds that a new lease lasts
 -- ARGV[4] seconds from now for which a restored completed job is kept
 -- ARGV[5…] IDs of the jobs to look at
--- Returns the number of corrected entries, of which one job can have several, and the IDs of the
+-- Returns the number of corrected entries (one job can have several), and the IDs of the
 -- active jobs that left because they have no message
 local pending, active, lease, retry, scheduled = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local archived, completed, marker = KEYS[6], KEYS[7], KEYS[8]

@@ -143,7 +143,7 @@ func Listen(ctx context.Context, text string) (net.Listener, error) {
 const maxConns = 100
 
 // HTTPServer returns a server with timeouts. When its listener has maxConns connections, the server
-// closes the one that has waited longest for a request, so that clients without requests keep nobody out.
+// closes the one that has waited longest for a request, so that clients without requests do not keep others out.
 func HTTPServer(h http.Handler) *http.Server {
 	return &http.Server{
 		Handler: h, ConnState: new(waitingConns).changed, ReadHeaderTimeout: requestTimeout, ReadTimeout: requestTimeout, WriteTimeout: answerTimeout,

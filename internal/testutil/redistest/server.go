@@ -64,7 +64,7 @@ func (s *Server) start() (err error) {
 	return err
 }
 
-// reservePort chooses a free port. While the server is stopped, nobody else takes the port: it is
+// reservePort chooses a free port. While the server is stopped, no other program takes the port: it is
 // below the ports of outgoing connections, and the UDP socket of the same number keeps the servers of
 // other tests away from it. The bus of a cluster node is at the port + 10000.
 func (s *Server) reservePort() (err error) {

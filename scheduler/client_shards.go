@@ -98,7 +98,7 @@ type lockKey struct{}
 type dryRunRedis struct{ redis.UniversalClient }
 
 // SAdd implements redis.SetCmdable.
-func (dryRunRedis) SAdd(ctx context.Context, _ string, _ ...any) *redis.IntCmd {
+func (dryRunRedis) SAdd(context.Context, string, ...any) *redis.IntCmd {
 	return redis.NewIntResult(1, nil)
 }
 

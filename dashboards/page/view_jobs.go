@@ -149,15 +149,24 @@ const waitingStates = inspect.Waiting + "," + inspect.Granted
 
 // tabStates are the names of the tabs, each with its states.
 var tabStates = [][2]string{
-	{"All", ""}, {"Waiting", waitingStates}, {"Pending", "pending"}, {"Scheduled", "scheduled"},
-	{"Running", "active"}, {"Retrying", "retry"}, {"Completed", "completed"}, {"Archived", "archived"},
+	{"All", ""},
+	{"Waiting", waitingStates},
+	{"Pending", "pending"},
+	{"Scheduled", "scheduled"},
+	{"Running", "active"},
+	{"Retrying", "retry"},
+	{"Completed", "completed"},
+	{"Archived", "archived"},
 }
 
 // filterFields are the text fields of a filter. They, "state" and "queue" are named like the flags
 // of "worker jobs".
 var filterFields = []field{
-	{Name: "type", Hint: "type"}, {Name: "limit", Hint: "waits for limit"}, {Name: "key", Hint: "waits for key"},
-	{Name: "payload", Hint: "text in the payload"}, {Name: "error", Hint: "text in the last error"},
+	{Name: "type", Hint: "type"},
+	{Name: "limit", Hint: "waits for limit"},
+	{Name: "key", Hint: "waits for key"},
+	{Name: "payload", Hint: "text in the payload"},
+	{Name: "error", Hint: "text in the last error"},
 	{Name: "older", Hint: "for longer than, such as 24h"},
 }
 

@@ -2,7 +2,6 @@ package asynqdb
 
 import (
 	"context"
-	"errors"
 	"maps"
 	"slices"
 	"time"
@@ -90,9 +89,11 @@ func Recognize(keys []string, args []any) *Call {
 }
 
 // NoScript is the error of Redis for a script that it does not know.
-var NoScript error = noScript{errors.New("NOSCRIPT No matching script. Please use EVAL.")}
+var NoScript error = noScript("NOSCRIPT No matching script. Please use EVAL.")
 
-type noScript struct{ error }
+type noScript string
+
+func (e noScript) Error() string { return string(e) }
 
 // RedisError implements redis.Error.
 func (noScript) RedisError() {}

@@ -25,6 +25,10 @@ type meter struct {
 	// reply was at updatedAt.
 	bounds    []bound
 	updatedAt int64
+	// trustTime is how long the last reply is trusted, in microseconds. After that time the meter's
+	// first lane gets a turn, although the meter is not ready by that reply. trustTime doubles with
+	// each such turn. A granted turn sets it to minTrust.
+	trustTime int64
 	// fullSince is when a concurrency limit was found full, or has last got back a permit since; 0
 	// if it is not full. interval is the average time from one returned permit to the next, in
 	// microseconds.
@@ -53,9 +57,9 @@ type bound struct {
 }
 
 const (
-	// trustTime is how long the last reply of a meter is trusted, in microseconds. After that time
-	// its first lane gets a turn, although the meter is not ready by that reply.
-	trustTime = 30_000_000
+	// minTrust and maxTrust are the minimum and the maximum of trustTime, in microseconds.
+	minTrust = 1_000_000
+	maxTrust = 30_000_000
 	// maxBatch is the most turns that a meter gives in one batch.
 	maxBatch = 256
 )
@@ -64,7 +68,7 @@ const (
 func (c *Core) meter(name string) *meter {
 	m := c.meters[name]
 	if m == nil {
-		m = &meter{name: name, published: -1, left: 1, step: 1}
+		m = &meter{name: name, published: -1, trustTime: minTrust, left: 1, step: 1}
 		m.shares.parts = map[string]*share{}
 		m.due.value = m
 		c.meters[name] = m
@@ -85,7 +89,7 @@ func (c *Core) Changed(now int64, name string) {
 		if m == nil || meterName != name && name != "" && !strings.HasPrefix(meterName, name+"|") {
 			continue
 		}
-		m.bounds, m.updatedAt = nil, 0
+		m.bounds, m.updatedAt, m.trustTime = nil, 0, minTrust
 		if m.fullSince > 0 {
 			if full := now - m.fullSince; m.interval > 0 {
 				m.interval += (full - m.interval) / 4
@@ -179,7 +183,7 @@ func (c *Core) trustedUntil(m *meter) int64 {
 	if c.exact {
 		return never
 	}
-	return m.updatedAt + trustTime
+	return m.updatedAt + m.trustTime
 }
 
 // horizon returns the latest time at which permits that are granted now may become available. It is

@@ -106,6 +106,7 @@ func (c *Core) serve(m *meter, now int64, most int) {
 		}
 		c.try(n, now)
 		if early {
+			m.trustTime = min(2*m.trustTime, maxTrust)
 			m.left = 0
 		}
 	}
@@ -215,6 +216,7 @@ func (c *Core) applyResult(now int64, t pendingTurn, r *Result) {
 	l, m := t.from.lane, t.from.meter
 	if r.Outcome == Granted {
 		for _, n := range l.needs {
+			n.trustTime = minTrust
 			n.fullSince = 0 // a permit became free, with or without a notification
 		}
 	}
@@ -296,11 +298,11 @@ func (c *Core) updateNeeds(now int64, l *lane, r *Result) {
 	l.read = true
 	for i, n := range l.needs {
 		n.Need = r.Next[i]
-		if advance := r.MaxAdvance; advance < maxAdvance { // for the next trustTime, this applies to all lanes of the meter
+		if advance := r.MaxAdvance; advance < maxAdvance { // for the next maxTrust, this applies to all lanes of the meter
 			if n.nearUntil > now {
 				advance = min(advance, n.nearAdvance)
 			}
-			n.nearUntil, n.nearAdvance = now+trustTime, advance
+			n.nearUntil, n.nearAdvance = now+maxTrust, advance
 		}
 		if l.held[i] == 0 && !n.Known && !n.Blocked {
 			if n.isConcurrency = true; n.Ready > now && n.fullSince == 0 {
@@ -312,6 +314,7 @@ func (c *Core) updateNeeds(now int64, l *lane, r *Result) {
 			news.total = 0
 		}
 		if n.update(now, news) {
+			n.trustTime = minTrust
 			c.wake(n.meter, 0)
 		}
 	}

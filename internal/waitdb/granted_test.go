@@ -71,7 +71,7 @@ func TestDelete_WhileJobsWait(t *testing.T) {
 		}
 		s.pump(t)
 		must(t, s.lanes.Delete(background, "l"))
-		s.wait(30 * time.Second) // the lane waits for the other limit, but is tried then
+		s.wait(time.Second) // the lane waits for the other limit, but is tried each second
 		granted := s.pumped(t)
 		expect(t, "granted", granted, []string{"b", "c"})
 		for _, job := range granted {

@@ -159,7 +159,7 @@ func TestLeader_OneProcess(t *testing.T) {
 		process string
 		held    bool
 		next    time.Duration
-	}{{"one", true, 30 * time.Second}, {"two", false, leaseTime}, {"one", true, 30 * time.Second}} {
+	}{{"one", true, time.Second}, {"two", false, leaseTime}, {"one", true, time.Second}} {
 		held, next := pump(tt.process)
 		expect(t, tt.process, [2]any{held, next}, [2]any{tt.held, tt.next})
 	}

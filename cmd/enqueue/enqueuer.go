@@ -96,10 +96,9 @@ func (e *enqueuer) each(ctx context.Context, lines <-chan line, do func(line) er
 		var l line
 		select {
 		case <-ctx.Done():
-			err = cmp.Or(err, ctx.Err())
-		case l, more = <-lines:
+		case l, more = <-lines: // an interrupt ends lines, too
 		}
-		if err == nil && more && e.check(&l) {
+		if err = cmp.Or(err, ctx.Err()); err == nil && more && e.check(&l) {
 			err = do(l)
 		}
 		if err != nil {

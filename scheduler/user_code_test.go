@@ -92,17 +92,19 @@ func (l faultyLog) Info(...any)                               { l.fault() }
 func (l faultyLog) Warn(...any)                               { l.fault() }
 func (l faultyLog) Error(...any)                              { l.fault() }
 
-// TestUserCode_Misbehaves: whatever function of the program's panics or ends its goroutine, the
-// worker lives. The call has failed, and a job that comes when the function works again runs.
+// TestUserCode_Misbehaves: whatever function of the program's panics or ends its goroutine, or if a
+// logger hangs, the worker lives. The call has failed, and a job that comes when the function works
+// again runs.
 func TestUserCode_Misbehaves(t *testing.T) {
 	slow(t)
 	for how, misbehave := range map[string]func(){
 		"panics":             func() { panic("a fault") },
 		"ends its goroutine": runtime.Goexit,
+		"hangs":              func() { time.Sleep(time.Minute) },
 	} {
 		for _, function := range functions {
-			if how != "panics" && strings.HasPrefix(strings.ToLower(function), "log") {
-				continue // a logger has no goroutine of its own
+			if how == "hangs" && !strings.HasPrefix(strings.ToLower(function), "log") {
+				continue // TestUserCode_NeverReturns and TestShutdown_Bounded test that
 			}
 			t.Run(function+" "+how, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/internal/safelog"
 	"github.com/headgate/headgate/internal/script"
 )
 
@@ -54,7 +55,7 @@ type shared struct {
 func newShared(rdb redis.UniversalClient, opts Options) *shared {
 	s := &shared{
 		rdb: rdb, prefix: script.Prefix(cmp.Or(opts.Scope, "default")), app: opts.App,
-		log: cmp.Or(opts.Logger, slog.Default()), callers: script.NewCallers(),
+		log: safelog.New(cmp.Or(opts.Logger, slog.Default())), callers: script.NewCallers(),
 		defined: map[string]Limit{},
 	}
 	s.calls = &coalescer[call]{send: s.sendAllow, undo: s.undo}

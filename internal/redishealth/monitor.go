@@ -82,6 +82,8 @@ func (m *Monitor) Note(ctx context.Context, began time.Time, err error) {
 
 // set changes the state after a call or a check that began at a time, and logs the change.
 func (m *Monitor) set(began time.Time, err error) {
+	log := func() {}
+	defer func() { log() }() // after the Unlock, because the program's logger may hang
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if !began.After(m.changed) {
@@ -90,12 +92,15 @@ func (m *Monitor) set(began time.Time, err error) {
 	now, is, ctx := time.Now(), ProblemOf(err), context.WithValue(context.Background(), monitorKey{}, true)
 	switch {
 	case err != nil && (m.err == nil || is != ProblemOf(m.err) && !is.IsTemporary()):
-		m.log.ErrorContext(ctx, m.name+" cannot be used: jobs wait", "why", is.Description(), "error", err)
+		log = func() {
+			m.log.ErrorContext(ctx, m.name+" cannot be used: jobs wait", "why", is.Description(), "error", err)
+		}
 		m.err, m.changed = err, now
 	case err != nil:
 		m.failed++
 	case m.err != nil:
-		m.log.InfoContext(ctx, m.name+" is back: jobs go on", "after", now.Sub(m.changed).Round(time.Millisecond), "failed_calls", 1+m.failed)
+		after, failed := now.Sub(m.changed).Round(time.Millisecond), 1+m.failed
+		log = func() { m.log.InfoContext(ctx, m.name+" is back: jobs go on", "after", after, "failed_calls", failed) }
 		m.err, m.changed, m.ended, m.failed = nil, now, now, 0
 	}
 }

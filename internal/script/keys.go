@@ -8,6 +8,8 @@ import (
 	"sync"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/safelog"
 )
 
 // Prefix returns the prefix of all keys of a scope. It is the only KEYS argument of most scripts.
@@ -103,7 +105,7 @@ func removeWrongTypes(ctx context.Context, rdb redis.UniversalClient, prefix str
 		name := scan.Val()
 		is, err := rdb.Type(ctx, name).Result()
 		if want := typeOf(strings.TrimPrefix(name, prefix)); err == nil && is != "none" && want != "" && is != want {
-			slog.Warn("removed a key of the limiter that had a wrong type", "key", name, "type", is, "want", want)
+			safelog.New(slog.Default()).Warn("removed a key of the limiter that had a wrong type", "key", name, "type", is, "want", want)
 			err = rdb.Unlink(ctx, name).Err()
 		}
 		if err != nil {

@@ -172,7 +172,9 @@ func (r *Redis) UseTLS(t TLS) error {
 	return nil
 }
 
-// client is Client. If retries is false, the client sends each command once.
+// client is Client. If retries is false, the client sends each command once. By default, a client of
+// go-redis ignores the deadlines of contexts while it waits for a reply; ContextTimeoutEnabled
+// changes that.
 func (r Redis) client(retries bool) (rdb redis.UniversalClient, err error) {
 	own, err := r.tls.Config()
 	if err != nil {
@@ -200,10 +202,12 @@ func (r Redis) client(retries bool) (rdb redis.UniversalClient, err error) {
 	case *redis.FailoverOptions:
 		o = new(*o)
 		tune(&o.TLSConfig, false, &o.MaxRetries, &o.MaxRetryBackoff)
+		o.ContextTimeoutEnabled = true
 		rdb = redis.NewFailoverClient(o)
 	case *redis.ClusterOptions:
 		o = new(*o)
 		tune(&o.TLSConfig, false, &o.MaxRetries, &o.MaxRetryBackoff)
+		o.ContextTimeoutEnabled = true
 		o.MaintNotificationsConfig = off
 		if !retries {
 			o.MaxRedirects = -1
@@ -213,6 +217,7 @@ func (r Redis) client(retries bool) (rdb redis.UniversalClient, err error) {
 	case *redis.Options:
 		o = new(*o)
 		tune(&o.TLSConfig, true, &o.MaxRetries, &o.MaxRetryBackoff)
+		o.ContextTimeoutEnabled = true
 		o.MaintNotificationsConfig = off
 		rdb = redis.NewClient(o)
 	}

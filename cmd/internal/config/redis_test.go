@@ -1,7 +1,10 @@
 package config
 
 import (
+	"context"
 	"crypto/tls"
+	"fmt"
+	"net"
 	"strings"
 	"testing"
 	"time"
@@ -200,6 +203,32 @@ func TestConnectWaits(t *testing.T) {
 		if err == nil {
 			_ = end()
 		}
+	}
+}
+
+// TestClient_HoldsDeadlines: a call to a Redis that is stopped ends with its context, and not with
+// the longer timeouts of the client.
+func TestClient_HoldsDeadlines(t *testing.T) {
+	var network net.ListenConfig
+	stopped, err := network.Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stopped.Close()
+	for _, kind := range []string{"redis://%s/0?", "redis-cluster://%s?", "redis-sentinel://%s/master?"} {
+		rdb := connected[redis.UniversalClient](t, parseRedis(t, fmt.Sprintf(kind, stopped.Addr())+"read_timeout=10m&dial_timeout=10m"))
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+		ended := make(chan error, 1)
+		go func() { ended <- rdb.Ping(ctx).Err() }()
+		select {
+		case err := <-ended:
+			if err == nil {
+				t.Errorf("%s answers", kind)
+			}
+		case <-time.After(20 * time.Second):
+			t.Errorf("%s: the call has not ended", kind)
+		}
+		cancel()
 	}
 }
 

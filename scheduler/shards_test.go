@@ -243,10 +243,10 @@ func TestShards_LimitInTwoPlaces(t *testing.T) {
 		need  throttle.Need
 	}{
 		"<nil>": {right.Name(), host},
-		"limit host belongs to the sharded queue crawl: jobs of other queues cannot use it":                                                             {"default", host},
-		"limit api is not one of queue crawl: add it to the queue's divided limits":                                                                     {right.Name(), throttle.Need{Limit: "api"}},
-		"limit host without a key: its key must be the shard key of queue crawl":                                                                        {right.Name(), throttle.Need{Limit: "host"}},
-		"limit host counts key example.com in shard " + right.Name() + ", but this job is in " + wrong.Name() + ": enqueue the job with that shard key": {wrong.Name(), host},
+		"limit host belongs to the sharded queue crawl: jobs of other queues cannot use it":                                                                        {"default", host},
+		"limit api is not one of queue crawl: add it to the queue's divided limits":                                                                                {right.Name(), throttle.Need{Limit: "api"}},
+		"limit host without a key: its key must be the shard key of queue crawl":                                                                                   {right.Name(), throttle.Need{Limit: "host"}},
+		"limit host counts key example.com in shard " + right.Name() + ", but this job is in " + wrong.Name() + ": enqueue the job with the shard key example.com": {wrong.Name(), host},
 	} {
 		needs := []throttle.Need{job.need, {Limit: "total", Key: "any"}}
 		if job.queue == "default" {
@@ -266,8 +266,8 @@ func TestServer_RefusesShards(t *testing.T) {
 	for want, shards := range map[string][]Shards{
 		"shards of queue mail: limit host: queue crawl uses it already; want another limit":            {crawl, mail},
 		"shards of queue crawl: count 1001: want 1 to 1000":                                            {large},
-		`shards of queue : queue "": want the name of a queue, once`:                                   {none},
-		`shards of queue crawl: queue "crawl": want the name of a queue, once`:                         {crawl, crawl},
+		`shards of queue : queue "": want a name without line breaks, given only once`:                 {none},
+		`shards of queue crawl: queue "crawl": want a name without line breaks, given only once`:       {crawl, crawl},
 		"rules: limit api: capacity 1: want at least 4, one for each of the 4 shards of queue crawl":   {undivided},
 		"shards of queue mail: the config does not serve the queue: want it among the config's Queues": {{Queue: "mail", Count: 2}},
 	} {

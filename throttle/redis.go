@@ -168,7 +168,7 @@ func (s *shared) undo(ctx context.Context, calls []*call) {
 // Decide calls ask, and returns the decision and the whole reply as integers. The function ask runs
 // a script that replies as lua/limits/allow.lua does, and returns the reply and the holder of the
 // call's leases. If a calendar ends or Redis has lost a limit, the script takes nothing. Decide
-// then extends the calendar, or defines the limits again, and calls ask again, three times in all.
+// then extends the calendar, or defines the limits again, and calls ask again, at most three times.
 func (s *shared) Decide(
 	ctx context.Context, needs []Need, ask func(ctx context.Context, try int) (reply []any, holder string, err error),
 ) (Decision, []int64, error) {
@@ -195,9 +195,8 @@ func (s *shared) Decide(
 	return Decision{}, nil, errCalendar
 }
 
-// errCalendar is the error for a limit that still needs a calendar after three tries, because it
-// changes all the time.
-var errCalendar = fmt.Errorf("%w: the calendar of a limit changes faster than it can be stored", ErrUnavailable)
+// errCalendar is the error of Decide if each try found a stale calendar or a lost limit.
+var errCalendar = fmt.Errorf("%w: limits change or are lost faster than this process can store them", ErrUnavailable)
 
 // staleCalendar is an outcome that only scripts return. This process must extend a calendar, and
 // then run the script again.

@@ -164,7 +164,7 @@ func TestAddAll_BadLines(t *testing.T) {
 	if code, said := add("{}\n"); code != 2 || !strings.Contains(said, "line 1: type is missing") || strings.Contains(said, "data") {
 		t.Errorf("exit code %d: %s", code, said)
 	}
-	if code, said := add("{}\n{\"type\":\"mine\"}\n"); code != 1 || !strings.Contains(said, "line 1: type is missing") || !strings.Contains(said, "none can keep its data in") {
+	if code, said := add("{}\n{\"type\":\"mine\"}\n"); code != 1 || !strings.Contains(said, "line 1: type is missing") || !strings.Contains(said, "none can run with its data in") {
 		t.Errorf("exit code %d: %s", code, said)
 	}
 }

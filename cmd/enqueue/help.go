@@ -18,9 +18,9 @@ The command "enqueue crawl" adds jobs of type crawl:fetch. Their payload require
 
 The payload of exec:NAME, a command in the worker's config, is an object with the fields that the command's arguments use.
 
-${env:NAME} and ${file:/path} are secrets of the worker. The worker inserts them into headers, and into the path and query of url, if its config allows them in http.secrets. They appear in no payload, result or log.
+Write ${env:NAME} or ${file:/path} in headers, or in the path or query of url, for a secret of the worker. When the worker runs the job, it inserts the secret if http.secrets of its config allows it. The secret itself appears in no payload, result or log.
 
-Lines with errors are reported by number, and the other jobs are added. A job whose ID exists in the queue, or that --unique excludes, is not added. The exit code is 2 if a line is bad, and 1 if Redis failed or a job exists already.`
+Lines with errors are reported by number, and the other jobs are added. A job whose ID exists in the queue, or that --unique excludes, is rejected. The exit code is 1 if Redis failed, else 2 if a line is bad, else 1 if a job was rejected, else 0.`
 
 const requestFields = `  url           https://example.com/path, without user and password
   method        HTTP method, such as POST (GET)
@@ -32,19 +32,20 @@ const requestFields = `  url           https://example.com/path, without user an
                 and its permits (false: a redirect is like any other status)
   hops          number of redirects that led to url (0)
   keep_headers  response headers to keep in the result, such as ["ETag"]
-  save          file for the body, instead of the result: a path below
-                http.save_dir of the worker's config, such as pages/home.html;
-                pages/ names the file by the SHA-256 of the body
-  max_body      number of bytes to keep of the body (65536 if it is not saved)`
+  save          file for the body of the response, which is then not in the
+                result: a path below http.save_dir of the worker's config, such
+                as pages/home.html; pages/ names the file by the body's SHA-256
+  max_body      longest body of the response in bytes; a longer body is cut, and
+                with save it fails the job (65536; with save: http.max_save)`
 
 const crawlFields = `  crawl         name of the crawl
   url           https://example.com/path, without user and password
   depth         how many links away from url the crawl goes (0: only url)
   allow         allowed hosts, such as "same-site", "example.com" or
                 "*.example.com" (["same-host"])
-  start         time at which the crawl was enqueued, in µs since 1970: a later
-                time starts a finished crawl again (the time at which this
-                job first runs)
+  start         time at which you enqueue the crawl, in µs since 1970; a crawl
+                that has ended starts again if this time is later than its own
+                start (the time at which this job first runs)
   sitemap       true if url is a sitemap (false)
   from          URL of the page that links to url
   hops          number of redirects that led to url (0)`

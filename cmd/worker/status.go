@@ -27,7 +27,7 @@ Limits: ALLOWED and DENIED are how often the limit allowed or denied a job, per 
   paused             no permits until "worker limits resume"
   blocked            an upstream's answer blocks the limit
   exhausted          the next permit comes in more than a minute
-  will be exhausted  it has too few permits left for the jobs that wait
+  will be exhausted  its permits run out before all waiting jobs have run
   saturated          jobs have waited for 3 seconds or more: all permits are
                      used as soon as they come
   keys blocked       an upstream's answer blocks some keys of the limit

@@ -43,7 +43,7 @@ const (
 	healthTimeout = 400 * time.Millisecond // for checkRedis, so that a scrape is quick while Redis is away
 )
 
-// collector reads everything at scrape time: it keeps no values and runs no goroutine.
+// collector reads the metrics of one scope at each scrape.
 type collector struct {
 	stats     *stats.Recorder
 	ready     func(context.Context) error // checks both Redises
@@ -53,7 +53,7 @@ type collector struct {
 	queuesRDB redis.UniversalClient // the queues' Redis
 	inspector *asynq.Inspector
 	schedules *cron.Runner
-	isShard   bool // whether the scope is a shard: of its metrics, only those of limits and the dispatcher are exported
+	isShard   bool // whether the scope is a shard: then only its limits and its dispatcher are read from Redis
 }
 
 // collectors has a collector for each scope of a server: its limiter's scope, and each shard.
@@ -94,7 +94,7 @@ func New(server *scheduler.Server, queues redis.UniversalClient, opts Options) p
 
 // Describe sends the descriptions of all metrics.
 func (c *collector) Describe(descs chan<- *prometheus.Desc) {
-	for _, m := range all {
+	for _, m := range allMetrics {
 		descs <- m.desc
 	}
 }
@@ -169,7 +169,7 @@ type metric struct {
 	labels []string // without the scope
 }
 
-var all []metric
+var allMetrics []metric
 
 // histogram marks histograms, which have no prometheus.ValueType of their own.
 const (
@@ -181,7 +181,7 @@ const (
 func newMetric(kind prometheus.ValueType, name, help string, labels ...string) metric {
 	name = "headgate_" + name
 	m := metric{prometheus.NewDesc(name, help, labels, nil), kind, name, labels}
-	all = append(all, m)
+	allMetrics = append(allMetrics, m)
 	return m
 }
 

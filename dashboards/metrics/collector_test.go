@@ -261,7 +261,7 @@ func TestFullestMeter(t *testing.T) {
 // them by Prometheus's rules.
 func TestNames(t *testing.T) {
 	var lines []string
-	for _, m := range all {
+	for _, m := range allMetrics {
 		kind := map[prometheus.ValueType]string{counter: "counter", gauge: "gauge", histogram: "histogram"}[m.kind]
 		lines = append(lines, strings.Join(append([]string{m.name, kind}, m.labels...), " "))
 	}

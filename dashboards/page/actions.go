@@ -48,7 +48,7 @@ func (a *action) hasInput(name string, r *http.Request) bool {
 	return slices.Contains(a.inputs, name) && (name != "key" || !r.URL.Query().Has("key"))
 }
 
-// onLimit returns an action that calls do with each limiter that counts the form's limit.
+// onLimit returns a function that calls do with each limiter that counts the form's limit.
 func onLimit(do func(l *throttle.Limiter, ctx context.Context, limit string) error) func(context.Context, *inspect.Queues, url.Values) error {
 	return func(ctx context.Context, q *inspect.Queues, f url.Values) error {
 		limit := f.Get("limit")
@@ -56,7 +56,7 @@ func onLimit(do func(l *throttle.Limiter, ctx context.Context, limit string) err
 	}
 }
 
-// onKey returns an action that calls do with each limiter that counts the form's key.
+// onKey returns a function that calls do with each limiter that counts the form's key.
 func onKey(do func(l *throttle.Limiter, ctx context.Context, limit, key string) error) func(context.Context, *inspect.Queues, url.Values) error {
 	return func(ctx context.Context, q *inspect.Queues, f url.Values) error {
 		limit, key := f.Get("limit"), f.Get("key")
@@ -165,7 +165,7 @@ type confirmation struct {
 	To     string // address to which the form is sent
 	Fields []field
 	Back   string
-	Wrong  string // error of the last attempt
+	Wrong  string // error of the last attempt, or ""
 }
 
 type field struct{ Name, Label, Value, Hint string }
@@ -198,12 +198,12 @@ func (p *Page) confirm(w http.ResponseWriter, r *http.Request, a *action, f url.
 // the field. A concurrency limit has no rate, and a window has no capacity.
 func (p *Page) fields(r *http.Request, a *action, f url.Values) (list []field, err error) {
 	limit, err := p.queues.Definition(r.Context(), f.Get("limit"))
-	add := func(applies bool, name, label, now, hint string) {
+	add := func(applies bool, name, label, value, hint string) {
 		if f.Has(name) {
-			now = f.Get(name)
+			value = f.Get(name)
 		}
 		if applies && a.hasInput(name, r) {
-			list = append(list, field{name, label, display.Visible(now, 300), hint})
+			list = append(list, field{name, label, display.Visible(value, 300), hint})
 		}
 	}
 	add(limit.Kind != throttle.Concurrency, "rate", "Rate", limit.Rate.String(), "such as 10/s, 2000/day or 1/2s")

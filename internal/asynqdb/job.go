@@ -33,9 +33,9 @@ type Dequeue struct {
 	Name  string    // unique: see NewDequeue
 	Ends  time.Time // when the jobs' leases end, in whole seconds
 	Woken bool      // whether a marker of the queue was consumed for this call
-	// Rest is how long new jobs, which were never put back, stay in the queue after this Dequeue.
-	// During such a rest, another Dequeue with a positive Rest takes no new jobs and starts no
-	// rest. A Dequeue with a Rest of 0 takes any job, and one with NoNew never takes a new job.
+	// Rest is the length of the rest that begins with this Dequeue. During a rest, a Dequeue with a
+	// positive Rest takes only jobs that were put back, and begins no other rest. A Dequeue with a
+	// Rest of 0 takes any job, also during a rest.
 	Rest time.Duration
 
 	sent script.Sent
@@ -73,8 +73,8 @@ func (db DB) Dequeue(ctx context.Context, d *Dequeue, n int) ([]Job, error) {
 var giveBackScript = script.New("asynq/give_back")
 
 // GiveBack returns jobs of one Dequeue to the head of their queue. The jobs then run in the given
-// order. The Msg of a job with Back has the job's place in its lane, so GiveBack stores that Msg,
-// too.
+// order. GiveBack also stores the Msg of each job with Back, because Msg has the job's place in its
+// lane.
 func (db DB) GiveBack(ctx context.Context, jobs ...Job) error {
 	q := jobs[0].Queue
 	args := []any{Hash(q, ""), jobs[0].Dequeue}

@@ -14,9 +14,9 @@ import (
 )
 
 // Host returns the canonical form of a URL's host name: in lower case, without dots at its end, and
-// in ASCII as net/http dials it (UTS 46). For an IP address in any notation that a resolver
-// accepts, an IPv6 address without brackets, Host returns the text of Address. Host is idempotent. It returns an error only
-// if a name with non-ASCII characters is invalid.
+// in ASCII as net/http dials it (UTS 46). If name is an IP address in any notation that a resolver
+// accepts, Host returns the text of Address. An IPv6 address must have no brackets. Host is
+// idempotent. It returns an error only if a name with non-ASCII characters is invalid.
 func Host(name string) (string, error) {
 	if strings.Contains(name, ":") {
 		if a, err := netip.ParseAddr(name); err == nil {

@@ -47,18 +47,18 @@ func Meter(meter string) string {
 func Visible(text string, limit int) string { return VisiblePrefix(text, limit, 0) }
 
 // VisiblePrefix is Visible for the beginning of a longer text. The caller has already left out the
-// last `more` bytes. If text must be cut, the number of bytes left out includes `more`.
-func VisiblePrefix(text string, limit, more int) string {
+// last `omitted` bytes. If text must be cut, the number of bytes left out includes `omitted`.
+func VisiblePrefix(text string, limit, omitted int) string {
 	cut := ""
 	if len(text) > limit {
 		end := limit
 		for end > 0 && !utf8.RuneStart(text[end]) {
 			end--
 		}
-		cut = fmt.Sprintf("… (%s bytes more)", Number(len(text)-end+more))
+		cut = fmt.Sprintf("… (%s bytes more)", Number(len(text)-end+omitted))
 		text = text[:end]
 	}
-	return strings.Map(visible, strings.ToValidUTF8(text, "\uFFFD")) + cut
+	return strings.Map(visibleRune, strings.ToValidUTF8(text, "\uFFFD")) + cut
 }
 
 // Line is Visible for one line of output: it replaces line breaks and tabs, too.
@@ -66,7 +66,7 @@ func Line(text string, limit int) string {
 	return strings.NewReplacer("\n", "␊", "\t", "␉").Replace(Visible(text, limit))
 }
 
-func visible(c rune) rune {
+func visibleRune(c rune) rune {
 	switch {
 	case c == '\n' || c == '\t':
 		return c

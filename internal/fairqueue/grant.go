@@ -56,7 +56,7 @@ func (c *Core) grant(now int64, l *lane, r *Result) {
 		at = now
 	}
 	c.limitIfLate(now, l, len(l.overdue) > 0)
-	l.countGranted(l.granted + 1)
+	l.storeGranted(l.granted + 1)
 	l.queue.slotsInFlight++
 	l.passedSince = 0
 	l.reserved = append(l.reserved, grant{id: r.Job, notifyAt: at, due: r.At, until: r.Until})
@@ -88,7 +88,7 @@ func (c *Core) GrantedLanes(meter string) (names []string) {
 // before means that jobs have arrived.
 func (c *Core) setGranted(now int64, l *lane, granted int) {
 	arrived := granted < l.granted
-	l.countGranted(granted)
+	l.storeGranted(granted)
 	if arrived {
 		c.arrived(now, l)
 	}

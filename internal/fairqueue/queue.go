@@ -20,9 +20,9 @@ type queue struct {
 	// Until limitedUntil, grants of the queue are limited to the free worker slots of its servers.
 	limitedUntil int64
 	servers      []*server
-	// granted counts the granted jobs of grantedLanes that no worker has taken yet. slotsInFlight
-	// counts the slots of the last report that granted jobs have taken since or will take.
-	// pendingTurns counts turns without a result.
+	// granted counts the granted jobs of grantedLanes that have not arrived: no worker has taken
+	// them. slotsInFlight counts the slots of the last report that are not free any more, because
+	// granted jobs take them. pendingTurns counts turns without a result.
 	granted, pendingTurns, slotsInFlight int
 	grantedLanes                         map[*lane]struct{}
 	// waiting holds the lanes that get no turns until a worker is free, in the order in which they
@@ -240,8 +240,8 @@ func (c *Core) reopen(now int64, q *queue) {
 }
 
 // reopensAt returns the time at which the next lane of a queue may take a turn without a free slot:
-// when the lane has waited for maxSlotWait, or when the servers have stopped reporting. The result
-// is never if the queue is stopped.
+// when the lane has waited for maxSlotWait, or when the servers have stopped reporting. For a
+// stopped queue, reopensAt returns the constant never.
 func (q *queue) reopensAt(now int64) int64 {
 	if q.stopped {
 		return never
@@ -264,8 +264,8 @@ func (q *queue) maxSlotWait(now int64) int64 {
 	return slotPatience * interval
 }
 
-// countGranted sets the number of granted jobs of a lane that have not arrived. See slotsReported.
-func (l *lane) countGranted(n int) {
+// storeGranted stores the number of granted jobs of a lane that have not arrived. See slotsReported.
+func (l *lane) storeGranted(n int) {
 	q := l.queue
 	if arrived := l.granted - n; l.slotsReported && arrived > 0 {
 		q.slotsInFlight = max(0, q.slotsInFlight-arrived)

@@ -49,7 +49,7 @@ func (s *simulation) unusedMeter(n throttle.Need) *simMeter {
 		Lease: cmp.Or(l.Lease, meter.DefaultLease),
 	}
 	state := &waitdb.MeterState{Limit: limit, State: []any{int64(0)}}
-	return newMeter(waitdb.Meter{Limit: n.Limit, Key: n.Key, Capacity: l.MaxCost(), State: state}, s.now, s.meanDuration(n))
+	return newMeter(waitdb.Meter{Limit: n.Limit, Key: n.Key, Capacity: l.MaxCost(), State: state}, s.startedAt, s.meanDuration(n))
 }
 
 // newMeter returns a meter in the state that was read. meanDuration is how long jobs hold permits

@@ -129,7 +129,7 @@ func (s *simulation) readMeters(ctx context.Context, db *waitdb.DB) error {
 				continue
 			}
 			name := page[i]
-			s.meters[name] = newMeter(m, s.now, s.meanDuration(needs[i]))
+			s.meters[name] = newMeter(m, s.startedAt, s.meanDuration(needs[i]))
 			if rest := int64(m.Wanted-m.Reserved) - wanted[name]; s.Estimated && rest > 0 {
 				l := s.lane("\n" + name)
 				l.add(costs{rest, []float64{1}})

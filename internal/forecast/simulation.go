@@ -14,10 +14,10 @@ import (
 // Package meter counts the permits. The simulation has its own time, and does not read the clock.
 type simulation struct {
 	Forecast
-	opts    Options
-	now     int64                       // start of the simulation
-	weights map[string]fairqueue.Weight // of queues
-	batch   int                         // number of the present batch of turns
+	opts        Options
+	startedAt   int64                       // start of the simulation
+	weights     map[string]fairqueue.Weight // of queues
+	batchNumber int                         // number of the present batch of turns
 }
 
 // lane is a lane in a simulation.
@@ -44,10 +44,10 @@ type lane struct {
 	// ready last for that job has the index slowest, and was ready at slowestAt.
 	headSince, slowestAt int64
 	slowest              int
-	ends                 int64 // start of the lane's last job; far if unknown
+	lastStart            int64 // start of the lane's last job; far if unknown
 	estimated            bool  // some start times are estimates
-	// next lists what the first job needs of each meter. Ready is the time at which the meter has
-	// that cost in addition to held: the permits for lanes with an earlier turn.
+	// next lists what the first job needs of each meter. held has the permits of each meter for
+	// lanes with an earlier turn. Need.Ready is the time at which the meter has the cost and held.
 	next []fairqueue.Need
 	held []int64
 }
@@ -85,7 +85,7 @@ func (l *lane) isPossible() bool {
 
 func newSimulation(now int64, opts Options) *simulation {
 	f := Forecast{At: time.UnixMicro(now), WithoutRule: opts.WithoutRule, lanes: map[string]*lane{}, meters: map[string]*simMeter{}}
-	return &simulation{Forecast: f, opts: opts, now: now}
+	return &simulation{Forecast: f, opts: opts, startedAt: now}
 }
 
 // lane returns the lane with a name. If there is none, lane adds one behind the others.
@@ -145,19 +145,19 @@ func (s *simulation) simulate(steps int) *Forecast {
 			s.meters[name].lanes++
 		}
 		n := len(l.meters)
-		l.waits, l.held, l.next, l.ends = make([]int64, n), make([]int64, n), make([]fairqueue.Need, n), far
-		l.headSince, l.slowestAt = s.now, s.now
+		l.waits, l.held, l.next, l.lastStart = make([]int64, n), make([]int64, n), make([]fairqueue.Need, n), far
+		l.headSince, l.slowestAt = s.startedAt, s.startedAt
 		if !l.stopped && l.jobs > 0 {
-			l.readNeeds(s.now)
+			l.readNeeds(s.startedAt)
 			core.AddLane(l.name, int64(i)+1)
 		}
 	}
-	now, results := s.now, make([]fairqueue.Result, 0, 64)
+	now, results := s.startedAt, make([]fairqueue.Result, 0, 64)
 	for ; steps > 0; steps-- { // each turn costs a step, and so does a round without turns
 		if now = core.Next(now); now >= far {
 			break
 		}
-		s.batch++
+		s.batchNumber++
 		results = results[:0]
 		turns := core.Turns(now, min(64, steps))
 		for _, t := range turns { // as Redis does: first all outcomes, then the next needs of the lanes
@@ -192,7 +192,7 @@ func (s *simulation) simulate(steps int) *Forecast {
 // try returns what Redis would reply to a turn.
 func (s *simulation) try(now int64, l *lane, held []int64) fairqueue.Result {
 	switch {
-	case slices.ContainsFunc(l.meters, func(m *simMeter) bool { return m.refusedIn == s.batch }):
+	case slices.ContainsFunc(l.meters, func(m *simMeter) bool { return m.refusedIn == s.batchNumber }):
 		return fairqueue.Result{Outcome: fairqueue.Skipped}
 	case len(l.costs) == 0: // an earlier turn of the batch was for the last job
 		return fairqueue.Result{Outcome: fairqueue.Empty}
@@ -201,7 +201,7 @@ func (s *simulation) try(now int64, l *lane, held []int64) fairqueue.Result {
 		for i, m := range l.meters {
 			if m.ReadyAt(now, held[i]+l.cost(i)) > now {
 				for _, m := range l.meters {
-					m.refusedIn = s.batch
+					m.refusedIn = s.batchNumber
 				}
 				return fairqueue.Result{Outcome: fairqueue.Refused}
 			}
@@ -277,9 +277,9 @@ func (l *lane) remaining(meter int) (jobs, permits int64) {
 	return jobs, int64(math.Ceil(sum))
 }
 
-// estimateRemaining estimates when the last job of each lane starts. It computes the time for each
-// meter of the lane alone, and takes the latest. It assumes that every other lane at the meter has
-// as many turns as this lane, or fewer if it needs fewer.
+// estimateRemaining estimates when the last job of each lane starts. It computes a time for each of
+// the lane's meters as if the lane had no other meter, and takes the latest. It assumes that every
+// other lane at the meter has as many turns as this lane, or fewer if it needs fewer.
 func (s *simulation) estimateRemaining(now int64) {
 	s.Estimated = true
 	type remaining struct {
@@ -290,7 +290,7 @@ func (s *simulation) estimateRemaining(now int64) {
 	at := map[*simMeter][]remaining{}
 	for _, l := range s.order {
 		if len(l.costs) > 0 && !l.stopped {
-			l.ends, l.estimated = now, true
+			l.lastStart, l.estimated = now, true
 			for i, m := range l.meters {
 				jobs, permits := l.remaining(i)
 				at[m] = append(at[m], remaining{l, i, float64(jobs) / float64(max(1, l.standsFor)), float64(permits)})
@@ -306,7 +306,7 @@ func (s *simulation) estimateRemaining(now int64) {
 		done := 0.0 // cost of the lanes that need fewer turns
 		for _, r := range lanes {
 			ready := m.ReadyAt(now, max(1, int64(math.Ceil(min(done+round*r.turns, far)))))
-			r.ends = max(r.ends, ready)
+			r.lastStart = max(r.lastStart, ready)
 			r.waits[r.meter] += ready - now
 			done += r.permits
 			round -= r.permits / r.turns
@@ -318,8 +318,8 @@ func (s *simulation) estimateRemaining(now int64) {
 func (l *lane) finish() {
 	l.bottleneck = l.longest()
 	if l.jobs == int64(len(l.times)) {
-		if l.ends = 0; l.jobs > 0 {
-			l.ends = l.times[l.jobs-1]
+		if l.lastStart = 0; l.jobs > 0 {
+			l.lastStart = l.times[l.jobs-1]
 		}
 	} else {
 		if paused := slices.IndexFunc(l.meters, func(m *simMeter) bool { return m.Paused }); paused >= 0 {
@@ -327,7 +327,7 @@ func (l *lane) finish() {
 		}
 		l.meters[l.bottleneck].IsBottleneck = true
 	}
-	if unknown := slices.IndexFunc(l.meters, func(m *simMeter) bool { return m.unknownDuration }); unknown >= 0 && l.ends < far && l.waits[l.bottleneck] == 0 {
+	if unknown := slices.IndexFunc(l.meters, func(m *simMeter) bool { return m.unknownDuration }); unknown >= 0 && l.lastStart < far && l.waits[l.bottleneck] == 0 {
 		l.bottleneck = unknown // no other limit delays the jobs
 	}
 }
@@ -345,8 +345,8 @@ func (l *lane) startOf(n int64) int64 {
 	switch {
 	case n < simulated:
 		return l.times[n]
-	case l.ends >= far || n >= l.jobs-1:
-		return l.ends
+	case l.lastStart >= far || n >= l.jobs-1:
+		return l.lastStart
 	}
-	return l.headSince + int64(float64(l.ends-l.headSince)*float64(n+1-simulated)/float64(l.jobs-simulated))
+	return l.headSince + int64(float64(l.lastStart-l.headSince)*float64(n+1-simulated)/float64(l.jobs-simulated))
 }

@@ -73,13 +73,13 @@ func (l LeftOut) Sum() int {
 type Progress struct {
 	Name  string    `json:"name"`
 	Began time.Time `json:"began"` // time of the crawl's start, by Redis's clock
-	// Ended is the time at which a job last began with a URL. It is zero while a URL waits.
+	// Ended is the time at which a job last took a URL. It is zero while a URL waits.
 	Ended time.Time `json:"ended,omitzero"`
 	Counts
 }
 
-// Crawls returns the names of the scope's crawls. The crawl in which a job began
-// with a URL last comes first.
+// Crawls returns the names of the scope's crawls, sorted by the time at which a job last took a URL
+// of the crawl, the latest first.
 func (f *Frontier) Crawls(ctx context.Context) ([]string, error) {
 	return f.rdb.ZRevRange(ctx, f.prefix+"crawls", 0, -1).Result()
 }

@@ -92,8 +92,8 @@ func (q *Queues) Definition(ctx context.Context, name string) (Definition, error
 	return Definition{}, cmp.Or(err, fmt.Errorf("%w: %s", throttle.ErrNoLimit, name))
 }
 
-// Definitions reads all limits, by name. The parts of a divided limit count together, unless
-// byShard is set.
+// Definitions reads all limits, sorted by name. If byShard is false, it adds up the parts of a
+// divided limit.
 func (q *Queues) Definitions(ctx context.Context, byShard bool) ([]Definition, error) {
 	scopes := q.Scopes()
 	read, err := readAll(ctx, scopes, func(ctx context.Context, in *Queues) ([]Definition, error) { return in.readDefinitions(ctx, true) })
@@ -112,13 +112,13 @@ func (q *Queues) readDefinitions(ctx context.Context, withKeys bool) (own []Defi
 	return own, err
 }
 
-// joinDefinitions returns the limits of the scopes, by name. The parts of a limit count together,
-// unless byShard is set.
+// joinDefinitions returns the limits of the scopes, sorted by name. If byShard is false, it adds up
+// the parts of a limit.
 func (q *Queues) joinDefinitions(scopes []*Queues, read [][]Definition, byShard bool) (all []Definition) {
 	parts := map[string][]Definition{}
 	for i, own := range read {
 		for _, d := range own {
-			name := scopes[i].shown(d.Name, byShard)
+			name := scopes[i].shownName(d.Name, byShard)
 			parts[name] = append(parts[name], d)
 		}
 	}
@@ -130,7 +130,7 @@ func (q *Queues) joinDefinitions(scopes []*Queues, read [][]Definition, byShard 
 	return all
 }
 
-func (q *Queues) shown(limit string, byShard bool) string {
+func (q *Queues) shownName(limit string, byShard bool) string {
 	if byShard && q.part.Count > 0 {
 		return limit + " in " + q.part.Name()
 	}

@@ -111,7 +111,7 @@ func (q *Queues) Status(ctx context.Context, byShard bool) (*Status, error) {
 	}
 	waiting, done, permits := map[string]int{}, map[string]int64{}, map[throttle.Need]int{}
 	for i, scope := range read {
-		shown := func(limit string) string { return scopes[i].shown(limit, byShard) }
+		shown := func(limit string) string { return scopes[i].shownName(limit, byShard) }
 		s.add(scope, shown)
 		for _, d := range scope.definitions {
 			limits[shown(d.Name)].add(scope, d.Name, s)

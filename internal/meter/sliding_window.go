@@ -48,8 +48,8 @@ func (s *slidingWindow) counted(now int64) (buckets []bucket, sum int64) {
 	return buckets, sum
 }
 
-// earliest returns now, or the start of the newest bucket if the clock was set back to before it.
-func (s *slidingWindow) earliest(now int64, buckets []bucket) int64 {
+// takeTime returns now, or the start of the newest bucket if the clock was set back to before it.
+func (s *slidingWindow) takeTime(now int64, buckets []bucket) int64 {
 	if len(buckets) == 0 {
 		return now
 	}
@@ -64,7 +64,7 @@ func (s *slidingWindow) ReadyAt(now, k int64) int64 {
 	}
 	buckets, sum := s.counted(now)
 	within, wait := rounds(k, s.n, s.period)
-	at := s.earliest(now, buckets)
+	at := s.takeTime(now, buckets)
 	missing := within - (s.n - sum)
 	for _, b := range buckets {
 		if missing <= 0 {
@@ -79,7 +79,7 @@ func (s *slidingWindow) ReadyAt(now, k int64) int64 {
 // Take counts the permits in the newest bucket, or in a new one. The mark is the bucket's index.
 func (s *slidingWindow) Take(now, k int64) Mark {
 	buckets, _ := s.counted(now)
-	index := s.earliest(now, buckets) / s.width
+	index := s.takeTime(now, buckets) / s.width
 	if last := len(buckets) - 1; last >= 0 && buckets[last].index == index {
 		buckets[last].count += k
 	} else {
@@ -89,8 +89,8 @@ func (s *slidingWindow) Take(now, k int64) Mark {
 	return Mark{index}
 }
 
-// GiveBack subtracts permits from the call's bucket if the bucket still exists. While the
-// buckets still have another width, GiveBack does nothing, because their indexes differ.
+// GiveBack subtracts permits from the call's bucket if the bucket still exists. If the width has
+// changed since the last Take, it does nothing, because the limit has changed since the call.
 func (s *slidingWindow) GiveBack(_, k, _ int64, mark Mark) {
 	i := slices.IndexFunc(s.buckets, func(b bucket) bool { return b.index == mark[0] })
 	if i < 0 || s.storedWidth != s.width {
@@ -105,7 +105,7 @@ func (s *slidingWindow) GiveBack(_, k, _ int64, mark Mark) {
 // newest bucket.
 func (s *slidingWindow) Left(now int64) int64 {
 	buckets, sum := s.counted(now)
-	if s.earliest(now, buckets) > now {
+	if s.takeTime(now, buckets) > now {
 		return 0
 	}
 	return max(0, s.n-sum)

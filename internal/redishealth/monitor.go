@@ -54,9 +54,9 @@ func New(log *slog.Logger, name string, rdb redis.UniversalClient, prefixes ...s
 var MonitorsOf func(server any) []*Monitor
 
 // Note records the error of a call, or nil after a success. It ignores errors of calls whose
-// context has ended, and calls that began before the last change of the state. An error
-// about a missing right, and a success while some commands or nodes fail, do not show the state. Note
-// then runs check, at most once in checkInterval, and records the result of check.
+// context has ended, and calls that began before the last change of the state. For an error about a
+// missing right, and for a success while other commands may fail (see Monitor), Note records the
+// result of check instead, at most once in checkInterval.
 func (m *Monitor) Note(ctx context.Context, began time.Time, err error) {
 	if err = Unavailable(err); err != nil && ctx.Err() != nil {
 		return

@@ -124,8 +124,8 @@ func explain(err error, user string, script *Script, key string) error {
 	return &explained{err, message + " (" + where + ")"}
 }
 
-// IsCorrupt reports whether err is an error of a script itself, or of a key's type. It then counts as
-// an error about corrupt data, so commands that read other keys can still succeed.
+// IsCorrupt reports whether err means that data in Redis is corrupt: a script failed, or a key has
+// a wrong type. Commands that read other keys can still succeed.
 func IsCorrupt(err error) bool {
 	redisErr, ok := errors.AsType[redis.Error](err)
 	if !ok {

@@ -31,7 +31,7 @@ func NewQueues(list ...Queue) (Queues, error) {
 			return fmt.Errorf("shards of queue %s: %w", q.Name, &throttle.FieldError{Field: field, Value: fmt.Sprint(value), Want: want})
 		}
 		if _, twice := queues[q.Name]; twice || q.Name == "" || strings.Contains(q.Name, "\n") {
-			return nil, wrong("queue", strconv.Quote(q.Name), "want the name of a queue, once")
+			return nil, wrong("queue", strconv.Quote(q.Name), "want a name without line breaks, given only once")
 		}
 		if q.Count < 1 || q.Count > MaxCount {
 			return nil, wrong("count", q.Count, fmt.Sprintf("want 1 to %d", MaxCount))
@@ -112,9 +112,9 @@ func (q Queues) Places(limit string, key *string) []Shard {
 	}
 }
 
-// Join returns a limit that allows as much as the given parts of the limit, one for each shard, allow
-// together. The result is paused if any part is. If the limit is not divided, the result otherwise
-// equals the first part.
+// Join returns a limit that allows as much as the given parts of the limit, one for each shard,
+// allow together. The result is paused if any part is. For a limit that is not divided, everything
+// else is that of the first part.
 func (q Queues) Join(limit string, parts []throttle.Limit) throttle.Limit {
 	whole := parts[0]
 	for _, part := range parts[1:] {
@@ -186,7 +186,7 @@ func (q Queues) Check(queue string, part Shard, needs []throttle.Need) error {
 			return fmt.Errorf("limit %s without a key: its key must be the shard key of queue %s", n.Limit, queue)
 		default:
 			if right := ForKey(queue, n.Key, home.Count); part.Count > 0 && right != part {
-				return fmt.Errorf("limit %s counts key %s in shard %s, but this job is in %s: enqueue the job with that shard key", n.Limit, n.Key, right.Name(), part.Name())
+				return fmt.Errorf("limit %s counts key %s in shard %s, but this job is in %s: enqueue the job with the shard key %[2]s", n.Limit, n.Key, right.Name(), part.Name())
 			}
 		}
 	}

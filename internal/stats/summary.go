@@ -63,7 +63,7 @@ func (l LimitSummary) Add(other LimitSummary) LimitSummary {
 type QueueSummary struct {
 	Done  int64         `json:"d,omitempty"`
 	Ended int64         `json:"e"`           // including Done
-	Ran   time.Duration `json:"r,omitempty"` // sum of the durations of these attempts
+	Ran   time.Duration `json:"r,omitempty"` // sum of the durations of the attempts in Ended
 }
 
 // Task is a queue and a task type.

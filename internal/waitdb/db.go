@@ -3,9 +3,9 @@
 // stores the jobs.
 //
 // A job that is denied joins a lane: the jobs of one queue and one fairness key that need the same
-// meters, first in, first out. Lanes that share a meter take turns there. A waiting
-// job calls again only when permits are reserved for it, and new jobs cannot take these permits. So
-// each job is denied only once, however long the backlog is.
+// meters, first in, first out. Lanes that share a meter take turns there. A worker asks again for
+// the permits of a waiting job only when they are reserved for the job, and new jobs cannot take
+// these permits. So each job is denied only once, however long the backlog is.
 package waitdb
 
 import (

@@ -1,7 +1,7 @@
 -- Takes up to n jobs from the head of a queue, as asynq's dequeue script does. While a job is
--- active, the field pending_since of its hash holds the name of the job's dequeue. If a job's
--- Unique lock was extended while the job waited, the lock gets its earlier remaining time again.
--- Safe to repeat: a repeat of the same call returns the jobs that it took before.
+-- active, the field pending_since of its hash holds the name of the job's dequeue. An extension of
+-- the job's Unique lock is undone: see restore_unique.lua. Safe to repeat: a repeat of the same
+-- call returns the jobs that it took before.
 -- KEYS[1] asynq:{queue}:pending
 -- KEYS[2] asynq:{queue}:paused
 -- KEYS[3] asynq:{queue}:active

@@ -12,7 +12,7 @@
 -- ARGV[7] milliseconds after which Redis deletes the crawl if no script writes to it
 -- Returns the start of the current crawl, and a result:
 --   take   this job now has the URL, and must fetch it
---   over   a newer crawl of that name has started
+--   over   another crawl of that name has started
 --   other  another job has taken the URL and has not finished it
 --   done   the URL is in a final state (see crawl.lua)
 -- @include crawl

@@ -11,7 +11,7 @@
 -- @include scope
 local name, last, spec, outcome, job = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 
--- Seconds for which the state of a removed or disabled schedule is kept: 30 days.
+-- Seconds for which a removed or disabled schedule's state is kept if it is not paused: 30 days.
 local KEPT_S = 2592000
 
 local schedule = hg('cron', name)

@@ -27,7 +27,7 @@ local function check_record(name, record)
     for i = 1, waits and #r.ids or 0 do wanted[r.ids[i]] = (wanted[r.ids[i]] or 0) + r.cost[i] end
   end
   if r.expiry ~= NO_DEADLINE and not call('ZSCORE', hg('deadlines'), name) then
-    call('ZADD', hg('deadlines'), int(now_us), name) -- the deadline is lost: the job expires now, and requests permits with its own deadline
+    call('ZADD', hg('deadlines'), int(now_us), name) -- the deadline is lost: the job's wait ends now
     repairs = repairs + 1
   end
   return true, not has_left and r.lane

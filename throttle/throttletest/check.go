@@ -52,9 +52,9 @@ func CheckStarts(limit throttle.Limit, starts []Admission, late time.Duration) e
 	return fmt.Errorf("limit %s (%s): %s", limit.Name, limit, violations[0])
 }
 
-// Over returns the number of violations: admissions that are the last of a window with too many
-// permits. For a FixedWindow, each admission within the Margin of a boundary is a
-// violation, too.
+// Over returns the number of violations. Each admission with which a window exceeds the limit is a
+// violation, so one window of a FixedWindow can have several. Each admission within the Margin of a
+// FixedWindow's boundary is a violation, too.
 func Over(limit throttle.Limit, history []Admission) int {
 	return len(judge(limit, history, 0))
 }

@@ -38,14 +38,14 @@ func Line(text string) string { return display.Line(text, lineBytes) }
 // Cell is Line for a cell of a table: the text is shorter.
 func Cell(text string) string { return display.Line(text, cellBytes) }
 
-// List prints structs as a JSON array, or as a Table. If there are no rows, it prints the text
-// none instead of a table.
-func List[Row any](w io.Writer, asJSON bool, rows []Row, none string, titles ...string) error {
+// List prints structs as a JSON array, or as a Table. If there are no rows, List prints emptyText
+// instead of a table.
+func List[Row any](w io.Writer, asJSON bool, rows []Row, emptyText string, titles ...string) error {
 	if asJSON {
 		return JSON(w, append([]Row{}, rows...)) // no rows are printed as [], not as null
 	}
 	if len(rows) == 0 {
-		_, err := fmt.Fprintln(w, none)
+		_, err := fmt.Fprintln(w, emptyText)
 		return err
 	}
 	return Table(w, rows, titles...)
@@ -74,9 +74,9 @@ func Table[Row any](w io.Writer, rows []Row, titles ...string) error {
 	return nil
 }
 
-// Print prints a struct as JSON, or as text. The text has a line for each field with a JSON name, for
-// each element of a list, and for each field of an inner struct. It leaves out maps, empty texts and
-// lists, and zero values with omitempty. Print accepts untrusted values.
+// Print prints a struct of untrusted values as JSON or text. The text has a line for each field with
+// a JSON name, for each element of a list, and for each field of an inner struct. The text leaves
+// out maps, empty lists and texts, false, and zero values with omitempty or omitzero.
 func Print(w io.Writer, asJSON bool, object any) error {
 	if asJSON {
 		return JSON(w, object)
@@ -109,7 +109,7 @@ func fieldLines(object reflect.Value) (lines [][2]string) {
 }
 
 // columnText returns the text of the field that a column shows, or "" for a zero value that JSON
-// omits.
+// omits. The text of an empty list of structs is 0.
 func columnText(row reflect.Value, title string) string {
 	for _, field := range slices.Backward(reflect.VisibleFields(row.Type())) {
 		if !strings.EqualFold(field.Name, strings.ReplaceAll(title, " ", "")) {

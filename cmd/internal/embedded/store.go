@@ -37,7 +37,7 @@ type Store struct {
 
 	dir      string
 	log      func(line string)
-	firstErr chan error // the error with which Open fails
+	firstErr chan error // the result of Open: the first error of keepRunning, or nil if the server answers
 	cancel   context.CancelFunc
 	running  sync.WaitGroup
 	closeErr error // result of Close
@@ -68,7 +68,7 @@ func Open(ctx context.Context, dir string, log func(line string)) (*Store, error
 		}
 		select {
 		case err = <-s.firstErr:
-			err = fmt.Errorf("no Redis is configured, and none can keep its data in %s: %w; name a Redis as redis: in the config, or with --redis", dir, err)
+			err = fmt.Errorf("no Redis is configured, and none can run with its data in %s: %w; set redis: in the config, or use --redis", dir, err)
 		case <-ctx.Done():
 			if errors.Is(ctx.Err(), context.Canceled) {
 				err = ctx.Err() // the user has interrupted the command
@@ -91,7 +91,7 @@ func (s *Store) Close() error {
 	return s.closeErr
 }
 
-// keepRunning runs the server whenever no other process does. When ctx ends, it returns the error of the last run.
+// keepRunning runs the server whenever no other process does, and returns the last run's error.
 func (s *Store) keepRunning(ctx context.Context) (err error) {
 	for ctx.Err() == nil {
 		pause := 100 * time.Millisecond
@@ -111,8 +111,8 @@ func (s *Store) keepRunning(ctx context.Context) (err error) {
 	return err
 }
 
-// runIfUnlocked runs the server until its end, or until the folder is removed. If another process has the lock, it
-// returns nil at once.
+// runIfUnlocked runs the server until the server ends or the folder is removed. If another process
+// has the lock, it returns nil at once.
 func (s *Store) runIfUnlocked(ctx context.Context) error {
 	// Chmod fails if another user owns the folder, who could read the data in it.
 	if err := errors.Join(os.MkdirAll(s.dir, 0o700), os.Chmod(s.dir, 0o700)); err != nil {

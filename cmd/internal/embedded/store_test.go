@@ -155,7 +155,7 @@ func TestOpen_Errors(t *testing.T) {
 		}
 	}
 	try(strings.Repeat("deep/", 30), "is too long for a Unix socket")
-	try(filepath.Join(file, FolderName), "none can keep its data in "+file)
+	try(filepath.Join(file, FolderName), "none can run with its data in "+file)
 	try(damaged, "redis-server has ended: see "+damaged+"/redis.log: exit status 1")
 	t.Setenv("PATH", t.TempDir())
 	try(other, other+"/appendonly.aof cannot be read: ERR unknown command `FOO`")

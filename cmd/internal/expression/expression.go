@@ -48,7 +48,7 @@ func compile(what, text string, allowedVars []string) (*program, error) {
 	var err error
 	p.code, err = expr.Compile(p.text, p.declare, hostFunction, jsonFunction, expr.DisableBuiltin("now"), expr.DisableBuiltin("toJSON"), expr.Patch(p))
 	if err = cmp.Or(p.rejected, err); err != nil {
-		return nil, p.wrap(err)
+		return nil, p.explain(err)
 	}
 	return p, nil
 }
@@ -95,13 +95,13 @@ func (p *program) NormalizeKey(key string) (string, error) {
 // constant reports whether the value is the same for every job.
 func (p *program) constant() bool { return len(p.usedVars) == 0 }
 
-// evaluate runs a program and converts its value. convert gets nil for a missing field. from can be
-// nil if the program is constant.
-func evaluate[T any](p *program, from Source, convert func(any) (T, error)) (T, error) {
+// evaluate runs a program and converts its value. convert gets nil for a missing field. source can
+// be nil if the program is constant.
+func evaluate[T any](p *program, source Source, convert func(any) (T, error)) (T, error) {
 	var env map[string]any
 	var err error
 	if !p.constant() {
-		env, err = from.values(p.usedVars)
+		env, err = source.values(p.usedVars)
 	}
 	var value any
 	if err == nil {
@@ -112,7 +112,7 @@ func evaluate[T any](p *program, from Source, convert func(any) (T, error)) (T, 
 		converted, err = convert(value)
 	}
 	if err != nil {
-		return *new(T), p.wrap(err)
+		return *new(T), p.explain(err)
 	}
 	return converted, nil
 }
@@ -123,8 +123,8 @@ const maxReason = 300
 // noField matches expr's error about a field of a value that has no fields.
 var noField = regexp.MustCompile(`^cannot fetch (\S+) from (\S+)`)
 
-// wrap adds the expression to an error. It puts an error of expr into plain words on one line.
-func (p *program) wrap(err error) error {
+// explain adds the expression to an error. It puts an error of expr into plain words on one line.
+func (p *program) explain(err error) error {
 	if shown, ok := errors.AsType[*file.Error](err); ok {
 		reason := strings.TrimSpace(strings.SplitN(shown.Message, "\n", 2)[0])
 		reason = strings.TrimPrefix(reason, "runtime error: ")
@@ -155,9 +155,9 @@ func (p *program) wrap(err error) error {
 	return fmt.Errorf("%s %s: %w", p.what, p.text, err)
 }
 
-// multiplies are the functions whose time or result grows with the product of their arguments. All
-// arguments but the first must be literals.
-var multiplies = []string{"join", "repeat", "replace", "trim"}
+// costlyFunctions are the functions whose time or result grows with the product of their arguments.
+// Only the first argument can be anything but a literal.
+var costlyFunctions = []string{"join", "repeat", "replace", "trim"}
 
 // Visit collects the variables, and rejects what could be slow. The compiler calls it for each node
 // of the expression. The time and memory of an accepted expression are proportional to the payload.
@@ -178,7 +178,7 @@ func (p *program) Visit(node *ast.Node) {
 		for i, argument := range n.Arguments {
 			if _, loop := argument.(*ast.PredicateNode); loop {
 				err = fmt.Errorf("%s(…) is a loop, and loops are not allowed: compute the value before enqueuing the job, and put it into the payload", n.Name)
-			} else if i > 0 && slices.Contains(multiplies, n.Name) && !isLiteral(argument) {
+			} else if i > 0 && slices.Contains(costlyFunctions, n.Name) && !isLiteral(argument) {
 				err = cmp.Or(err, fmt.Errorf("%s(…, %s): want a literal instead of %s", n.Name, argument, argument))
 			}
 		}

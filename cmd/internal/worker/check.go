@@ -39,7 +39,7 @@ func Check(ctx context.Context, conf *config.Config) (warnings []string, err err
 		return nil, err
 	}
 	for _, warning := range []string{
-		evictionWarning(ctx, rdb), restartWarning(ctx, rdb, prefix), savingWarning(ctx, rdb), clockWarning(ctx, rdb),
+		evictionWarning(ctx, rdb), restartWarning(ctx, rdb, prefix), aofWarning(ctx, rdb), clockWarning(ctx, rdb),
 	} {
 		if warning != "" {
 			warnings = append(warnings, warning)
@@ -86,9 +86,9 @@ func restartWarning(ctx context.Context, rdb redis.UniversalClient, prefix strin
 	return ""
 }
 
-// savingWarning warns of a Redis without an append-only file. It returns "" if there is a file, or
+// aofWarning warns of a Redis without an append-only file. It returns "" if there is a file, or
 // if that is unknown.
-func savingWarning(ctx context.Context, rdb redis.UniversalClient) string {
+func aofWarning(ctx context.Context, rdb redis.UniversalClient) string {
 	if persistenceInfo(ctx, rdb)["aof_enabled"] != "0" {
 		return ""
 	}

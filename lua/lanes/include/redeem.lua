@@ -5,9 +5,8 @@
 -- @include notify_arrival
 
 -- Returns the time until which permits are reserved for a job, Unix microseconds. It is at most 0
--- if the reservation was released, and nil if the job is not granted. The table job is used for each
--- job of a group, whose IDs are ARGV[first_job] to ARGV[last_job]. If only_this is false, the first
--- call reads the times of all jobs of the group, and later calls use them.
+-- if the reservation was released, and nil if the job is not granted. If only_this is false, the
+-- first call reads the times of all jobs of the group (see group.lua), and later calls use them.
 local function reserved_until(job, only_this)
   if only_this or not job.reservations then
     local ids = {}
@@ -22,11 +21,11 @@ end
 -- The granted jobs that take their reserved permits in this call, by lane: see write_redeemed.
 local redeemed = {}
 
--- Lets a granted job take its reserved permits if may_take_at allows it, and if the permits exist
--- before the job's wait deadline. Returns the start of the job's wait, the number of its denials, the
--- time from which its permits were reserved, and the time from which they exist at all meters.
--- Returns nothing if the job cannot take
--- its permits.
+-- Notes in `redeemed` that a granted job takes its reserved permits, if may_take_at allows it and
+-- the permits exist before the job's wait deadline. The caller then takes the permits. Returns the
+-- start of the job's wait, the number of its denials, the time from which its permits were
+-- reserved, and the time from which they exist at all meters. Returns nothing if the job cannot
+-- take its permits.
 local function redeem(job, record)
   local since_us, grant_us, expiry, denials = string.match(record, '^%-?%d+\n(%d+)\n(%d+)\n(%d) *(%d*)')
   local _, at = find_bottleneck(job.meters)

@@ -104,6 +104,23 @@ func lostKey(t *testing.T, family string) {
 	})
 }
 
+// TestLostKeys_Marks: jobs hold the one slot for 0.4 s each, so a lane that waits for it has 50 turns
+// in 20 s only if each freed slot causes a notification, and for that the meter needs its mark.
+func TestLostKeys_Marks(t *testing.T) {
+	s := settings{config: quick, limits: []throttle.Limit{oneSlot, funnel("pace", 4, 1)}, handle: takes(400 * time.Millisecond), rule: ruleOfPayload}
+	virtual(t, s, func(t *testing.T, st *stack) {
+		st.enqueueN(300, "slot pace")
+		time.Sleep(5 * time.Second)
+		st.must(st.limits.Del(t.Context(), scopePrefix+"contended").Err())
+		time.Sleep(time.Minute)
+		before := len(st.ran())
+		time.Sleep(20 * time.Second)
+		if n := len(st.ran()) - before; n < 48 {
+			t.Errorf("a minute after Redis has lost the marks, %d jobs ran in 20 s, want 50", n)
+		}
+	})
+}
+
 // A lossyWorld is a worker whose jobs wait for limits of all kinds.
 type lossyWorld struct {
 	*stack

@@ -216,7 +216,8 @@ func (d *dispatcher) forgetEnded(ctx context.Context, jobs []throttle.JobID) err
 }
 
 // checkLanes tells the core of lanes in Redis that it does not know, for example after a failover.
-// It removes lanes with invalid names from Redis.
+// It removes lanes with invalid names from Redis. It also publishes the shares of all meters again,
+// because Redis may have lost them: without the mark of a meter no freed slot causes a notification.
 func (d *dispatcher) checkLanes(ctx context.Context, c *check) (more bool, err error) {
 	lanes, err := d.Waits.LaneNames(ctx, int(c.cursor), PageSize)
 	if d.limiterHealth.Note(ctx, err) != nil {
@@ -227,6 +228,7 @@ func (d *dispatcher) checkLanes(ctx context.Context, c *check) (more bool, err e
 	for _, lane := range lanes {
 		switch {
 		case d.core.HasLane(lane):
+			d.core.Republish(lane)
 		case fairqueue.IsLane(lane):
 			unknown = append(unknown, lane)
 		default:
@@ -236,7 +238,10 @@ func (d *dispatcher) checkLanes(ctx context.Context, c *check) (more bool, err e
 			}
 		}
 	}
-	return len(lanes) == PageSize, d.expireLanes(ctx, unknown, true)
+	if err := d.expireLanes(ctx, unknown, true); err != nil {
+		return false, err
+	}
+	return len(lanes) == PageSize, d.publishShares(ctx, false)
 }
 
 // checkReserved corrects the number of permits that are reserved for granted jobs.

@@ -239,6 +239,8 @@ func TestSharing(t *testing.T) {
 	}
 	want("a meter where no job waits is returned once", map[string]int{"a|": 2, "b|": 0})
 	want("nothing new", map[string]int{})
+	c.AddLane("q\na|\nb|", 3)
+	want("Redis has lost the lane", map[string]int{"a|": 2, "b|": 0})
 	turnsOf(c, 1, Result{Outcome: Empty}, Result{Outcome: Empty})
 	turnsOf(c, 1, Result{Outcome: Empty}, Result{Outcome: Empty})
 	want("no job waits", map[string]int{"a|": 0})

@@ -50,10 +50,14 @@ type need struct {
 	hold
 }
 
-// AddLane adds a lane with waiting jobs. number is its number in Redis. Adding a lane again has no
-// effect. Lanes must be added in the order of their numbers.
+// AddLane adds a lane with waiting jobs. number is its number in Redis. Lanes must be added in the
+// order of their numbers. If a known lane is added again, Redis may have lost it, so its meters are
+// published again.
 func (c *Core) AddLane(name string, number int64) {
 	c.seq = max(c.seq, number)
+	if c.HasLane(name) {
+		c.Republish(name)
+	}
 	c.enter(c.lane(name))
 }
 

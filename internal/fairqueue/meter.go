@@ -142,6 +142,15 @@ func (c *Core) Sharing(now int64) map[string]int {
 	return changed
 }
 
+// Republish makes the next Sharing return the meters of a lane although nothing has changed.
+func (c *Core) Republish(lane string) {
+	for _, name := range Meters(lane) {
+		if m := c.meters[name]; m != nil {
+			m.published, c.touched[m] = -1, true
+		}
+	}
+}
+
 // boundOf returns the latest bound that applies to total permits, or the zero bound if there is
 // none. Bounds for fewer permits apply as well, because more permits are never available sooner.
 func (m *meter) boundOf(total int64) (latest bound) {

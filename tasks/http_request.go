@@ -72,7 +72,7 @@ type HTTPRequest struct {
 	// KeepHeaders names the headers of the response to keep in the result.
 	KeepHeaders []string `json:"keep_headers,omitempty" want:"a list of names such as [\"ETag\"]"`
 	// Save is a path below HTTPHandler.SaveDir. If the status is expected, the handler saves the
-	// body to this path instead of the result. If the path is a folder or ends in a slash, the file
+	// body to this path, and not in the result. If the path is a folder or ends in a slash, the file
 	// in this folder is named by the body's SHA-256.
 	Save string `json:"save,omitempty" want:"a path such as \"pages/\""`
 	// MaxBody is the maximum number of bytes of the body. A longer body is cut in the result, and

@@ -24,8 +24,8 @@ type Forecast struct {
 	// Pending is the number of jobs in asynq's pending lists that the forecast includes.
 	// WithoutRule is the number of pending jobs that it leaves out, because their rule is unknown.
 	Pending, WithoutRule int
-	// Estimated reports whether not all lanes or turns were simulated, or the pending jobs come
-	// from a sample.
+	// Estimated is true if some lanes or turns were not simulated, or if the pending jobs come from
+	// a sample.
 	Estimated bool
 
 	lanes  map[string]*lane
@@ -122,8 +122,8 @@ func (e Estimate) isLater(other Estimate) bool {
 	return e.StartsIn > other.StartsIn
 }
 
-// OrLater returns the later of two estimates. If its time is not known, its lower bound is the
-// highest time or lower bound of the two.
+// OrLater returns the later of two estimates. If the later time is unknown, the result's lower
+// bound is the highest known time or lower bound of the two.
 func (e Estimate) OrLater(other Estimate) Estimate {
 	if other.isLater(e) {
 		e, other = other, e

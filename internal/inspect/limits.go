@@ -33,7 +33,7 @@ type Limit struct {
 	NextIn    time.Duration
 	NextKnown bool
 	ETA       forecast.Estimate // of the last waiting or pending job that needs the limit
-	// IsBottleneck reports whether this limit delays some lane more than its other limits.
+	// IsBottleneck reports whether some lane waits longer for this limit than for its other limits.
 	IsBottleneck bool
 	State        State
 	// Fill is the share of the limit in use, from 0 to 1: the mean over Meters. For a funnel or a

@@ -85,8 +85,7 @@ func (s *Status) KeyETA(limit, key string) *forecast.Estimate {
 	return nil
 }
 
-// Status reads the state of all scopes. The shards of a queue count together, unless byShard is
-// set.
+// Status reads the state of all scopes. If byShard is false, it adds up the shards of a queue.
 func (q *Queues) Status(ctx context.Context, byShard bool) (*Status, error) {
 	now, err := q.rdb.Time(ctx).Result() // first, to fail early if Redis is down
 	if err != nil {

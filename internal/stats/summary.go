@@ -264,7 +264,7 @@ func (r *Recorder) writeProcess(text string) {
 }
 
 // ReadProcesses returns the processes of a scope that are alive or were lost within the last hour,
-// sorted by host and start.
+// at most maxProcesses, sorted by host and start.
 func ReadProcesses(ctx context.Context, rdb redis.UniversalClient, scope string) ([]Process, error) {
 	now, err := rdb.Time(ctx).Result()
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 )
 
 // Decode reads a JSON object into a struct. After an error the struct is unchanged. A struct
-// field's tag json is its name in JSON, and its tag want describes the valid values for errors. A
+// field's tag json is its name in JSON. Its tag want describes the valid values in error texts. A
 // JSON field that matches no json tag is rejected. As in encoding/json, a null makes a pointer, map
 // or slice nil and a json.RawMessage null, and leaves other fields unchanged. A duration is a text
 // such as "90s" or "7d". The parameter what names the whole text in errors, such as "payload".

@@ -68,9 +68,9 @@ func start(ts *testscript.TestScript, kind string) *redisServer {
 	var s *redistest.Server
 	switch kind {
 	case "plain":
-		return startLocked(ts)
+		return startWithUsers(ts)
 	case "durable":
-		return startLocked(ts, "--appendonly", "yes", "--appendfsync", "always")
+		return startWithUsers(ts, "--appendonly", "yes", "--appendfsync", "always")
 	case "evicting":
 		s = redistest.Run(t, "--maxmemory-policy", "allkeys-lru")
 	case "tls":
@@ -86,7 +86,7 @@ func start(ts *testscript.TestScript, kind string) *redisServer {
 		c := redistest.RunCluster(t)
 		return &redisServer{nil, c.Client(), "redis-cluster://" + strings.Join(c.Options().Addrs, ",")}
 	default:
-		ts.Fatalf("no kind of Redis: %s", kind)
+		ts.Fatalf("unknown kind of Redis: %s", kind)
 	}
 	return &redisServer{s, s.Client(), s.URL()}
 }
@@ -111,9 +111,9 @@ func jobs(ts *testscript.TestScript, neg bool, args []string) {
 	})
 }
 
-// startLocked starts a Redis with the ACL users of docs/operating.md. Here they may use every scope.
-// It sets $REDIS_WORKER, $REDIS_ENQUEUE and $REDIS_PAGE to the users' URLs.
-func startLocked(ts *testscript.TestScript, args ...string) *redisServer {
+// startWithUsers starts a Redis with the ACL users of docs/operating.md, but lets the users use all
+// scopes. It sets $REDIS_WORKER, $REDIS_ENQUEUE and $REDIS_PAGE to the users' URLs.
+func startWithUsers(ts *testscript.TestScript, args ...string) *redisServer {
 	s, users := redistest.RunWithUsers(tb{ts}, "../../docs/operating.md", "*", args...)
 	for name := range users {
 		ts.Setenv("REDIS_"+strings.ToUpper(name), users.URLAs(name, s))

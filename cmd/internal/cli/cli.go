@@ -19,7 +19,6 @@ import (
 
 	"github.com/headgate/headgate/cmd/internal/config"
 	"github.com/headgate/headgate/cmd/internal/jobspec"
-	"github.com/headgate/headgate/internal/redishealth"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -93,7 +92,7 @@ func joinNegative(args []string) (joined []string) {
 }
 
 // asynqWords matches what asynq writes before an error of Redis.
-var asynqWords = regexp.MustCompile(`^(asynq: )?((UNKNOWN|INTERNAL_ERROR): )+(redis (eval|command) error: )?([A-Z]+ failed: )?`)
+var asynqWords = regexp.MustCompile(`^(line \d+: )?(asynq: )?((UNKNOWN|INTERNAL_ERROR): )+(redis (eval|command) error: )?([A-Z]+ failed: )?`)
 
 // report prints an error, and returns the exit code.
 func report(stderr io.Writer, name string, err error) int {
@@ -104,7 +103,7 @@ func report(stderr io.Writer, name string, err error) int {
 		return int(code)
 	}
 	for line := range strings.SplitSeq(err.Error(), "\n") {
-		fmt.Fprintf(stderr, "%s: %s\n", name, Line(asynqWords.ReplaceAllString(line, "")))
+		fmt.Fprintf(stderr, "%s: %s\n", name, Line(asynqWords.ReplaceAllString(line, "$1")))
 	}
 	if text := hint(name, err); text != "" {
 		fmt.Fprintf(stderr, "%s: %s\n", name, text)
@@ -112,13 +111,8 @@ func report(stderr io.Writer, name string, err error) int {
 	return int(codeOf(err))
 }
 
-// hint explains an error of Redis, or refers to --help after an error in the arguments.
+// hint refers to --help after an error in the arguments.
 func hint(name string, err error) string {
-	switch t := redishealth.ProblemOf(err); t {
-	case redishealth.None, redishealth.Unreachable, redishealth.NoPassword, redishealth.WrongPassword, redishealth.NoRights: // the error explains itself
-	default:
-		return "Redis refuses this: " + t.Description()
-	}
 	parse, ok := errors.AsType[*kong.ParseError](err)
 	_, enough := errors.AsType[valueError](err)
 	if !ok || enough {

@@ -191,6 +191,7 @@ func TestReport_AsynqWords(t *testing.T) {
 	for said, want := range map[string]string{
 		"asynq: UNKNOWN: UNKNOWN: the Redis user a may not run EVALSHA":       "the Redis user a may not run EVALSHA",
 		"UNKNOWN: redis command error: SADD failed: the Redis user a may not": "the Redis user a may not",
+		"line 2: UNKNOWN: redis eval error: the memory is full":               "line 2: the memory is full",
 		"UNKNOWN: redis eval error: the Redis user a may not run EVALSHA":     "the Redis user a may not run EVALSHA",
 		"INTERNAL_ERROR: redis eval error: the Redis user a may not run EVAL": "the Redis user a may not run EVAL",
 		"limit UNKNOWN: no such limit":                                        "limit UNKNOWN: no such limit",

@@ -12,6 +12,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -360,15 +361,35 @@ func MayGoAway(err error) bool {
 
 func init() { logging.Disable() } // go-redis also returns the errors that it logs
 
-// explainer is a hook of a Redis client that explains errors for people, as [script.Explain] does.
+// explainer is a hook of a Redis client that explains errors for people. It names missing rights as
+// [script.Explain] does. If Redis refuses all jobs, it says why in place of Redis's text.
 type explainer struct{ user string }
+
+// refused is an error of Redis with the description of its Problem.
+type refused struct {
+	error
+	problem redishealth.Problem
+}
+
+func (r *refused) Error() string { return "Redis refuses this: " + r.problem.Description() }
+func (r *refused) Unwrap() error { return r.error }
+
+func (e explainer) explain(err error, cmd redis.Cmder) error {
+	err = script.Explain(err, e.user, cmd)
+	switch p := redishealth.ProblemOf(err); p {
+	case redishealth.None, redishealth.Unreachable, redishealth.NoPassword, redishealth.WrongPassword, redishealth.NoRights:
+		return err
+	default:
+		return &refused{err, p}
+	}
+}
 
 func (explainer) DialHook(next redis.DialHook) redis.DialHook { return next }
 
 func (e explainer) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		if err := next(ctx, cmd); err != nil {
-			cmd.SetErr(script.Explain(err, e.user, cmd))
+			cmd.SetErr(e.explain(err, cmd))
 		}
 		return cmd.Err()
 	}
@@ -379,12 +400,17 @@ func (e explainer) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pro
 		err := next(ctx, cmds)
 		for _, cmd := range cmds {
 			if cmd.Err() != nil {
-				cmd.SetErr(script.Explain(cmd.Err(), e.user, cmd))
+				cmd.SetErr(e.explain(cmd.Err(), cmd))
 			}
 		}
-		if err != nil && len(cmds) > 0 {
-			return script.Explain(err, e.user, cmds[0])
+		if err == nil || len(cmds) == 0 {
+			return err
 		}
-		return err
+		// EXECABORT means that Redis had refused a command before EXEC. The command has the reason.
+		cause := slices.IndexFunc(cmds, func(cmd redis.Cmder) bool { return cmd.Err() != nil && !redis.HasErrorPrefix(cmd.Err(), "EXECABORT") })
+		if redis.HasErrorPrefix(err, "EXECABORT") && cause >= 0 {
+			return cmds[cause].Err()
+		}
+		return e.explain(err, cmds[0])
 	}
 }

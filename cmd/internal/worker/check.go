@@ -33,7 +33,7 @@ func Check(ctx context.Context, conf *config.Config) (warnings []string, err err
 		return nil, err
 	}
 	if err := redishealth.TryWrite(ctx, rdb, prefix); err != nil {
-		return nil, fmt.Errorf("cannot write to Redis: %s: %w", redishealth.ProblemOf(err).Description(), err)
+		return nil, fmt.Errorf("cannot write to Redis: %w", err)
 	}
 	if err := asynqdb.New(rdb).Check(ctx); err != nil {
 		return nil, err

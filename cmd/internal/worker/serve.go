@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -101,7 +102,10 @@ func (w *Worker) ready(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
 	if err := w.server.Ready(ctx); err != nil {
-		return fmt.Errorf("cannot use Redis: %s: %w", redishealth.ProblemOf(err).Description(), err)
+		if why := redishealth.ProblemOf(err).Description(); !strings.Contains(err.Error(), why) {
+			return fmt.Errorf("cannot use Redis: %s: %w", why, err)
+		}
+		return fmt.Errorf("cannot use Redis: %w", err)
 	}
 	if w.fileNotApplied.Load() {
 		return errors.New("the config file could not be applied and the previous config stays in force: see the log")

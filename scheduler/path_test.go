@@ -20,7 +20,7 @@ func runPath(t *testing.T, jobs int) {
 		_, rdb := redistest.Mini(t)
 		st := start(t, rdb, settings{limits: []throttle.Limit{{Name: "api", Kind: throttle.Funnel, Rate: throttle.PerSecond(1)}}})
 		client := NewClient(rdb)
-		time.Sleep(100 * time.Millisecond)
+		time.Sleep(1100 * time.Millisecond) // the server samples its backlog after 1 s and after 6 s
 		for range jobs {
 			if _, err := client.Enqueue(asynq.NewTask("job", nil)); err != nil {
 				t.Fatal(err)

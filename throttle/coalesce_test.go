@@ -9,6 +9,10 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/testutil/redistest"
 )
 
 // Calls made while one is under way go with the next, in their order, or once enough wait; and
@@ -148,4 +152,20 @@ func TestLocal_ColdKeys(t *testing.T) {
 	if kept := len(l.backend.(*local).meters); kept != 0 {
 		t.Errorf("%d meters are kept, want none", kept)
 	}
+}
+
+// The fast path decides calls of its limits on both Redises.
+func TestFastPath_Decides(t *testing.T) {
+	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
+		l := New(rdb, Options{})
+		if err := l.Define(t.Context(), Limit{Name: "api", Kind: Funnel, Rate: PerHour(1), Capacity: 2}); err != nil {
+			t.Fatal(err)
+		}
+		needs := []Need{{Limit: "api", Cost: 1}}
+		for i, c := range l.Internals().TryFast(t.Context(), [][]Need{needs, needs, needs}) {
+			if c.Err != nil || !c.decided || c.Decision.OK() != (i < 2) {
+				t.Errorf("job %d: %v, %v, decided %v", i+1, c.Decision, c.Err, c.decided)
+			}
+		}
+	})
 }

@@ -75,7 +75,7 @@ func (s *Server) newAttempt(j asynqdb.Job, leaseEnd time.Time) *attempt {
 	if err != nil {
 		return a
 	}
-	a.task = m.Task()
+	a.task = m.Task
 	a.statsTask = stats.Task{Queue: a.Queue, Type: a.task.Type()}
 	a.retried, a.maxRetry = m.Retried, m.MaxRetry
 	a.timeout = time.Duration(max(0, m.Timeout%disabledOffset)) * time.Second

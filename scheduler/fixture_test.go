@@ -398,7 +398,7 @@ type run struct {
 // begins later than maxPermitAge after its permits existed. On a real machine another process may run
 // between the server's own look at their age and this one.
 func (st *stack) note(ctx context.Context, id string) {
-	a, _ := attemptOf(ctx)
+	a, _ := ctx.Value(attemptKey{}).(*attempt)
 	d := a.decision.Decision
 	r := run{id, time.Now(), a.rule.Needs, d}
 	if late := r.at.Sub(d.At.Add(d.BeginIn)); st.oneClock && d.OK() && len(d.Taken) > 0 && late > maxPermitAge {

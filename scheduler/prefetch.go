@@ -259,7 +259,7 @@ func (s *Server) putBackDenied(ctx context.Context, jobs []*attempt) (others []*
 	for i, a := range denied {
 		switch err := backs[i].Err; {
 		case err == nil:
-			a.scope.stats.CountEnd(a.statsTask, stats.PutBack)
+			a.scope.stats.CountEnd(a.statsTask, stats.PutBack, stats.NotRun)
 		case !errors.Is(err, asynqdb.ErrNotActive): // with ErrNotActive, the job was deleted, or another server has it
 			others = append(others, a)
 		}

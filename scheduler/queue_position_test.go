@@ -144,7 +144,7 @@ func TestQueuePosition_Header(t *testing.T) {
 			t.Fatal(err)
 		}
 		for reader, want := range map[job]queuePosition{own: want, {Queue: "default", ID: "b"}: {}, {Queue: "low", ID: "a"}: {}} {
-			if got := queuePositionOf(reader, message.Task()); got != want {
+			if got := queuePositionOf(reader, message.Task); got != want {
 				t.Errorf("%v reads the header of %v as %+v, want %+v", reader, own, got, want)
 			}
 		}

@@ -126,7 +126,7 @@ func (s *scope) appendChanged(ctx context.Context, changed, records []waitdb.Rec
 		end, rules := time.Now().Add(waitingRuleTime), make([]<-chan result[Rule], len(ids))
 		for i, id := range ids {
 			if m, err := asynqdb.ParseMessage([]byte(messages[i])); err == nil && messages[i] != "" { // else no such job
-				rules[i] = s.askRule(job{Queue: queue, ID: id}, m.Task(), end)
+				rules[i] = s.askRule(job{Queue: queue, ID: id}, m.Task, end)
 			}
 		}
 		wait, cancel := context.WithDeadline(ctx, end)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/headgate/headgate/internal/script"
 	"github.com/headgate/headgate/internal/stats"
 	"github.com/headgate/headgate/internal/waitdb"
 	"github.com/headgate/headgate/throttle"
@@ -92,7 +93,7 @@ func (s *Server) try(ctx context.Context, a *attempt, task *asynq.Task, next asy
 		}
 		if err != nil {
 			go a.releaseLeases()
-			s.scopeOf(a.Queue).stats.CountEnd(a.statsTask, a.outcome(ctx, err))
+			s.scopeOf(a.Queue).stats.CountEnd(a.statsTask, a.outcome(ctx, err), stats.NotRun)
 			return err
 		}
 		a.task = task // asynq's, with a writer of the job's result
@@ -135,20 +136,22 @@ func (a *attempt) run(ctx context.Context, next asynq.Handler) (stale bool, err 
 	ctx, traced := a.traceRun(ctx)
 	err = errPanicked // if ProcessTask does not return
 	defer func() { traced(err) }()
-	if a.decision.OK() && a.decision.Age() > maxPermitAge { // checked last, because this process may have been stopped until now
+	if a.decision.OK() && script.Elapsed(a.decision.TakenAt, time.Now()) > maxPermitAge { // checked last, because this process may have been stopped until now
 		stopTimer()
 		return true, errStale
 	}
-	counted, outcome := a.scope.stats.StartJob(a.statsTask), a.outcome(ctx, errPanicked)
+	a.scope.stats.CountStart(a.statsTask)
+	outcome := a.outcome(ctx, errPanicked)
 	queuedAt := a.position.queuedAt
 	if queuedAt.IsZero() && len(a.decision.Taken) > 0 {
 		queuedAt = a.decision.At.Add(-a.decision.Waited)
 	}
 	a.end.Store(&attemptEnd{queuedAt: queuedAt, retryPolicy: a.rule.Retry})
 	defer func() {
-		counted(outcome)
+		took := time.Since(a.began)
+		a.scope.stats.CountEnd(a.statsTask, outcome, took)
 		keep := outcome == stats.Failed || outcome == stats.Archived || outcome == stats.Done && a.retried > 0
-		a.end.Store(&attemptEnd{queuedAt: queuedAt, retryPolicy: a.rule.Retry, mustRecord: keep, took: time.Since(a.began)})
+		a.end.Store(&attemptEnd{queuedAt: queuedAt, retryPolicy: a.rule.Retry, mustRecord: keep, took: took})
 	}()
 	err = next.ProcessTask(ctx, a.task)
 	over := stopTimer()

@@ -24,7 +24,7 @@ func TestSettle_Tokens(t *testing.T) {
 		var history, starts []throttletest.Admission
 		random := rand.New(rand.NewPCG(1, 2))
 		handle := func(ctx context.Context, _ *asynq.Task) error {
-			h, _ := attemptOf(ctx)
+			h, _ := ctx.Value(attemptKey{}).(*attempt)
 			used := 20 + random.IntN(most-40)
 			history = append(history, throttletest.Admission{At: h.decision.At.Add(h.decision.BeginIn).UnixMicro(), Cost: used})
 			starts = append(starts, throttletest.Admission{At: time.Now().UnixMicro(), Cost: used})

@@ -381,7 +381,7 @@ func (w *sim) answer(ctx context.Context, id string) error {
 	dice := w.dice(id, job.runs)
 	done, much := !w.has(answers) || job.again >= mostAnswers, dice.IntN(3000)
 	w.mu.Unlock()
-	h, _ := attemptOf(ctx)
+	h, _ := ctx.Value(attemptKey{}).(*attempt)
 	rateLimited := func() {
 		w.asksAgain(job)
 		w.note(simEvent{kind: "429s", text: id + " gets a 429", explains: lanesAt(h.rule.blockedNeeds()...)})

@@ -38,13 +38,16 @@ type claim struct {
 // minPausedUS is the least RetryAfter of a paused limit, in microseconds.
 const minPausedUS = 60_000_000
 
-// bottleneck returns the claim with the longest wait, and the first time at which the permits of
-// all claims are available. It asks all meters again for each later time, because a window with a
-// margin can close before the other meters are ready. If a claim's limit is paused, or if 100 steps
-// find no such time, the result is a time at which the caller should request again.
-func bottleneck(claims []claim) (slowest *claim, at int64) {
-	at = -1
-	from := claims[0].now
+// denial returns the decision of a denied call and true. If the permits of all claims are
+// available, it returns false.
+//
+// RetryAfter ends at the first time at which the permits of all claims are available. denial asks
+// all meters again for each later time, because a window with a margin can close before the other
+// meters are ready. If a claim's limit is paused, or if 100 steps find no such time, RetryAfter ends
+// at a time at which the caller should request again.
+func denial(claims []claim) (d Decision, denied bool) {
+	var slowest *claim
+	from, at := claims[0].now, int64(-1)
 	for range 100 {
 		before := at
 		for i := range claims {
@@ -61,7 +64,12 @@ func bottleneck(claims []claim) (slowest *claim, at int64) {
 			break
 		}
 	}
-	return slowest, at
+	if at <= slowest.now {
+		return Decision{}, false
+	}
+	d = slowest.decision(Denied)
+	d.RetryAfter = microseconds(at - slowest.now)
+	return d, true
 }
 
 // decision returns the decision of a call, with the limit, key and numbers of the claim c. The
@@ -72,18 +80,6 @@ func (c *claim) decision(outcome Outcome) Decision {
 		Capacity: c.limit.Capacity, Remaining: int(c.Left(c.now)), At: time.UnixMicro(c.now),
 		ResetAfter: microseconds(c.FullAt(c.now) - c.now),
 	}
-}
-
-// denial returns the decision of a denied call and true. If the permits of all claims are
-// available, it returns false.
-func denial(claims []claim) (d Decision, denied bool) {
-	slowest, at := bottleneck(claims)
-	if at <= slowest.now {
-		return Decision{}, false
-	}
-	d = slowest.decision(Denied)
-	d.RetryAfter = microseconds(at - slowest.now)
-	return d, true
 }
 
 // takeAll takes the permits of all claims. The decision names the claim with the fewest permits

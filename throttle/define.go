@@ -126,8 +126,8 @@ func (s *shared) delete(ctx context.Context, name string) error {
 	s.mu.Lock()
 	delete(s.defined, name)
 	s.mu.Unlock()
-	c := s.callers.Next()
-	defer s.callers.Done(c)
+	c, done := s.callers.Next()
+	defer done()
 	return s.change(ctx, name, deleteScript, name, script.Actor(ctx), c.Name, c.Calls)
 }
 

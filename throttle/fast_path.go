@@ -151,8 +151,8 @@ next:
 	}
 	args, sent := []any{"", 0, 1}, (*script.Sent)(nil)
 	if areJobs {
-		caller := s.callers.Next()
-		defer s.callers.Done(caller)
+		caller, done := s.callers.Next()
+		defer done()
 		sent = new(script.Sent)
 		args = []any{caller.Name, caller.Calls, sent}
 	}

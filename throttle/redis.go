@@ -3,6 +3,7 @@ package throttle
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -132,7 +133,7 @@ func (s *shared) sendAllow(ctx context.Context, calls []*call) {
 func (s *shared) runAllow(ctx context.Context, calls []*call) {
 	args := []any{s.app}
 	for _, c := range calls {
-		c.holder = s.callers.Unique()
+		c.holder = rand.Text()
 		args = append(args, c.holder, len(c.needs))
 		for _, n := range c.needs {
 			args = append(args, n.Limit, n.Key, n.Cost)
@@ -228,8 +229,8 @@ func (s *shared) free(ctx context.Context, holder string, needs []Need) error {
 }
 
 func (s *shared) settle(ctx context.Context, d Decision, i, cost int) error {
-	c := s.callers.Next()
-	defer s.callers.Done(c)
+	c, done := s.callers.Next()
+	defer done()
 	t, mark := d.Taken[i], d.marks[i]
 	d.Taken[i].Cost = min(t.Cost, cost) // stays if the script fails, so that a later Settle gives nothing back twice
 	reply, err := s.Extended(ctx, func() ([]any, error) {

@@ -22,9 +22,7 @@ var taskMessage = func() protoreflect.MessageType {
 
 // Message has those fields of asynq's TaskMessage that headgate uses.
 type Message struct {
-	Type      string
-	Payload   []byte
-	Headers   map[string]string
+	Task      *asynq.Task // as its handler gets it
 	ID        string
 	MaxRetry  int
 	Retried   int // number of failures so far
@@ -43,22 +41,19 @@ func ParseMessage(encoded []byte) (Message, error) {
 	field := func(name protoreflect.Name) protoreflect.Value {
 		return read.Get(read.Descriptor().Fields().ByName(name))
 	}
-	m := Message{
-		Type: field("type").String(), Payload: field("payload").Bytes(), ID: field("id").String(),
+	var headers map[string]string
+	for key, value := range field("headers").Map().Range {
+		if headers == nil {
+			headers = map[string]string{}
+		}
+		headers[key.String()] = value.String()
+	}
+	return Message{
+		Task: asynq.NewTaskWithHeaders(field("type").String(), field("payload").Bytes(), headers), ID: field("id").String(),
 		MaxRetry: int(field("retry").Int()), Retried: int(field("retried").Int()), LastError: field("error_msg").String(),
 		Timeout: field("timeout").Int(), Deadline: field("deadline").Int(), FailedAt: field("last_failed_at").Int(),
-	}
-	for key, value := range field("headers").Map().Range {
-		if m.Headers == nil {
-			m.Headers = map[string]string{}
-		}
-		m.Headers[key.String()] = value.String()
-	}
-	return m, nil
+	}, nil
 }
-
-// Task is the task as its handler gets it.
-func (m Message) Task() *asynq.Task { return asynq.NewTaskWithHeaders(m.Type, m.Payload, m.Headers) }
 
 // with returns a copy of an encoded TaskMessage in which a field has another value. It appends the
 // field, because protobuf uses the last value of a field. msg stays unchanged, because asynq may

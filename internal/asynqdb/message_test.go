@@ -29,8 +29,8 @@ func TestMessagesAreAsynqs(t *testing.T) {
 		msg = asynqdb.WithHeaders([]any{asynqdb.WithRetried(asynqdb.WithLastError(msg, "boom"), 3)}, map[string]string{"c": "d"})[0].([]byte)
 		msg = asynqdb.WithPayload(asynqdb.WithRetried(asynqdb.WithLastError(asynqdb.WithTimes(msg, 90, 5e9), "again"), 2), []byte("other"))
 		want := asynqdb.Message{
-			Type: "job", Payload: []byte("other"), Headers: map[string]string{"a": "b", "c": "d"},
-			ID: info.ID, MaxRetry: 7, Retried: 2, LastError: "again", Timeout: 90, Deadline: 5e9,
+			Task: asynq.NewTaskWithHeaders("job", []byte("other"), map[string]string{"a": "b", "c": "d"}), ID: info.ID,
+			MaxRetry: 7, Retried: 2, LastError: "again", Timeout: 90, Deadline: 5e9,
 		}
 		if m, err := asynqdb.ParseMessage(msg); err != nil || !reflect.DeepEqual(m, want) {
 			t.Errorf("read back: %+v, %v", m, err)

@@ -88,7 +88,9 @@ func (c *Core) enter(l *lane) {
 	var at *need
 	for _, name := range names {
 		n := &need{meter: c.meter(name), Need: Need{Cost: 1}, lane: l}
-		n.share = c.share(n)
+		ofQueue := c.part(&n.shares, l.queue.name, l.queue.weight, l.lastTurn)
+		ofQueue.item.rank = l.queue.rank
+		n.share = c.part(ofQueue, l.fairKey, l.weight, l.lastTurn)
 		l.needs = append(l.needs, n)
 		n.lanes++
 		if len(names) > 1 {

@@ -25,15 +25,6 @@ func (c *Core) stride(weight int64) int64 {
 	return max(1, unit/weight)
 }
 
-// share adds a lane to the shares of its queue and of its fairness key at a meter. It returns the
-// share of the fairness key.
-func (c *Core) share(n *need) *share {
-	l := n.lane
-	queue := c.part(&n.shares, l.queue.name, l.queue.weight, l.lastTurn)
-	queue.item.rank = l.queue.rank
-	return c.part(queue, l.fairKey, l.weight, l.lastTurn)
-}
-
 // part returns the child of a name, with one more lane. An empty child starts one stride behind the
 // child served last, so that new lanes queue up behind waiting ones. number orders children with
 // the same pass.

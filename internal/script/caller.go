@@ -1,14 +1,12 @@
 package script
 
 import (
+	"crypto/rand"
 	"iter"
 	"math"
 	"strconv"
 	"sync"
-	"sync/atomic"
 	"time"
-
-	"github.com/google/uuid"
 )
 
 // Callers is a pool of callers with unique names. It also converts times of Redis's clock to times
@@ -18,9 +16,7 @@ import (
 // of the offset between the clocks. With this offset, Callers computes the age of a reply that this
 // process read late.
 type Callers struct {
-	pool  sync.Pool // of *Caller
-	self  string    // unique among all processes
-	names atomic.Uint64
+	pool sync.Pool // of *Caller
 
 	mu sync.Mutex
 	// current and previous are the largest offsets of the current and of the previous interval:
@@ -47,25 +43,17 @@ type Caller struct {
 
 // NewCallers returns an empty pool.
 func NewCallers() *Callers {
-	c := &Callers{self: uuid.NewString() + ":", current: unknownOffset, previous: unknownOffset}
-	c.pool.New = func() any { return &Caller{Name: c.Unique()} }
+	c := &Callers{current: unknownOffset, previous: unknownOffset}
+	c.pool.New = func() any { return &Caller{Name: rand.Text()} }
 	return c
 }
 
-// Unique returns a name that is unique among all processes.
-func (c *Callers) Unique() string {
-	return c.self + strconv.FormatUint(c.names.Add(1), 36)
-}
-
-// Next returns a caller for one script. Call Done with it after the reply.
-func (c *Callers) Next() *Caller {
-	caller := c.pool.Get().(*Caller)
+// Next returns a caller for one script. Call done after the reply.
+func (c *Callers) Next() (caller *Caller, done func()) {
+	caller = c.pool.Get().(*Caller)
 	caller.Calls++
-	return caller
+	return caller, func() { c.pool.Put(caller) }
 }
-
-// Done returns a caller to the pool.
-func (c *Callers) Done(caller *Caller) { c.pool.Put(caller) }
 
 // When converts redisUS, Redis's time in the reply that has just been read, to this process's
 // clock. redisUS is in Unix microseconds, and sent is an argument of the same script. The result is

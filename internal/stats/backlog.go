@@ -267,7 +267,7 @@ func readSample(ctx context.Context, db asynqdb.DB, limiter *waitdb.DB, queue st
 	}
 	for i, text := range messages {
 		if message, err := asynqdb.ParseMessage([]byte(text)); !waiting[i] && text != "" && err == nil {
-			jobs, tasks = append(jobs, all[i]), append(tasks, message.Task())
+			jobs, tasks = append(jobs, all[i]), append(tasks, message.Task)
 		}
 	}
 	return len(all), jobs, tasks, nil

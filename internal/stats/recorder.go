@@ -97,7 +97,9 @@ func (r *Recorder) CountDecision(needs []throttle.Need, d waitdb.Decision) {
 		c.Decisions[d.Outcome]++
 		if d.Outcome == throttle.Denied {
 			c.RetryAfter.Observe(d.RetryAfter)
-			r.unsent.Limits[c.Limit] = r.unsent.Limits[c.Limit].Add(LimitSummary{Denied: 1})
+			s := r.unsent.Limits[c.Limit]
+			s.Denied++
+			r.unsent.Limits[c.Limit] = s
 		}
 		return
 	}
@@ -105,7 +107,10 @@ func (r *Recorder) CountDecision(needs []throttle.Need, d waitdb.Decision) {
 		c, cost := r.limit(n.Limit), int64(max(1, n.Cost))
 		c.Decisions[throttle.Allowed]++
 		c.Permits += cost
-		r.unsent.Limits[c.Limit] = r.unsent.Limits[c.Limit].Add(LimitSummary{Allowed: 1, Permits: cost})
+		s := r.unsent.Limits[c.Limit]
+		s.Allowed++
+		s.Permits += cost
+		r.unsent.Limits[c.Limit] = s
 		if n.Key == "" {
 			c.Unkeyed += cost
 		}
@@ -141,31 +146,25 @@ func (r *Recorder) CountRateLimited(blocked []throttle.Need) {
 	}
 }
 
-// StartJob counts a running job. Call the returned function once, when the job ends.
-func (r *Recorder) StartJob(t Task) (finish func(AttemptEnd)) {
-	started := time.Now()
+// NotRun is the duration of an attempt whose handler was not called.
+const NotRun = time.Duration(-1)
+
+// CountStart counts a running job until CountEnd is called for it.
+func (r *Recorder) CountStart(t Task) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.task(t).Running++
+}
+
+// CountEnd counts the end of an attempt. The parameter ran is how long the job ran, or NotRun.
+func (r *Recorder) CountEnd(t Task, end AttemptEnd, ran time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	c := r.task(t)
-	c.Running++
-	return func(end AttemptEnd) {
-		r.mu.Lock()
-		defer r.mu.Unlock()
+	if ran != NotRun {
 		c.Running--
-		took := time.Since(started)
-		c.Duration.Observe(took)
-		r.count(c, end, took)
+		c.Duration.Observe(ran)
 	}
-}
-
-// CountEnd counts the end of a job that did not run.
-func (r *Recorder) CountEnd(t Task, end AttemptEnd) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.count(r.task(t), end, 0)
-}
-
-func (r *Recorder) count(c *TaskCounts, end AttemptEnd, ran time.Duration) {
 	c.Ends[end]++
 	if end == PutBack {
 		return
@@ -174,7 +173,7 @@ func (r *Recorder) count(c *TaskCounts, end AttemptEnd, ran time.Duration) {
 	if q.Ended++; end == Done {
 		q.Done++
 	}
-	q.Ran += ran
+	q.Ran += max(0, ran)
 	r.unsent.Queues[c.Queue] = q
 }
 

@@ -25,7 +25,10 @@ func denied(limit, key string, after time.Duration) (needs []throttle.Need, d wa
 	return []throttle.Need{{Limit: limit, Key: key}}, waitdb.Decision{Decision: throttle.Decision{Outcome: throttle.Denied, Limit: limit, Key: key, RetryAfter: after}}
 }
 
-func run(r *Recorder, t Task, end AttemptEnd) { r.StartJob(t)(end) }
+func run(r *Recorder, t Task, end AttemptEnd) {
+	r.CountStart(t)
+	r.CountEnd(t, end, 0)
+}
 
 func TestSummaries(t *testing.T) {
 	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
@@ -120,9 +123,8 @@ func TestMeanDurations(t *testing.T) {
 		_, rdb := redistest.Mini(t)
 		r := New(rdb, script.Prefix("s"))
 		for _, took := range []time.Duration{6 * time.Second, 8 * time.Second} {
-			end := r.StartJob(Task{"default", "mail"})
-			time.Sleep(took)
-			end(Done)
+			r.CountStart(Task{"default", "mail"})
+			r.CountEnd(Task{"default", "mail"}, Done, took)
 			r.writeSummary()
 		}
 		want := map[string]time.Duration{"default": 7 * time.Second}
@@ -152,7 +154,7 @@ func TestProcesses(t *testing.T) {
 	stops, dies := New(rdb, script.Prefix("s")), New(rdb, script.Prefix("s"))
 	stops.SetConfig("headgate.yaml 12345678")
 	stops.Concurrency = 7
-	defer stops.StartJob(Task{"default", "mail"})(Done)
+	stops.CountStart(Task{"default", "mail"})
 	stops.reportAlive()
 	dies.reportAlive()
 	processes := func(after time.Duration) map[string]Process {

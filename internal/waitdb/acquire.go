@@ -50,7 +50,7 @@ func (db *DB) AcquireAll(ctx context.Context, requests ...AcquireRequest) []Acqu
 	calls := make([]*acquireCall, 0, len(requests))
 	for i, r := range requests {
 		needs, err := throttle.Normalize(r.Needs...)
-		if err = cmp.Or(err, r.validate()); err != nil {
+		if err = cmp.Or(err, r.ValidateFair()); err != nil {
 			results[i].Err = err
 			continue
 		}
@@ -114,8 +114,8 @@ func (db *DB) acquire(ctx context.Context, calls []*acquireCall) {
 // send calls lua/lanes/acquire.lua for jobs. Consecutive jobs that differ only in ID and deadline
 // form a group: their common arguments are sent once.
 func (db *DB) send(ctx context.Context, calls []*acquireCall) {
-	c := db.callers.Next()
-	defer db.callers.Done(c)
+	c, done := db.callers.Next()
+	defer done()
 	attempt := new(script.Sent)
 	args := []any{db.app, c.Name, c.Calls, attempt}
 	var group []any // arguments of the present group

@@ -176,13 +176,10 @@ func TestAcquire_BadInput(t *testing.T) {
 	fair := func(key string, weight int) error {
 		return acquire(waitdb.Job{JobID: job("a").JobID, Fair: key, Weight: weight}, one("l"))
 	}
-	lines := waitdb.Job{JobID: throttle.JobID{Queue: "a\nb", ID: "a"}}
 	for want, err := range map[string]error{
-		"want at least one limit":                          acquire(job("a")),
-		"queue \"a\\nb\": want a name without line breaks": acquire(lines, one("l")),
-		"want a name without line breaks":                  second(s.lanes.RateLimited(background, lines, waitdb.RateLimit{}, one("l"))),
-		"key \"a\\nb\"":                                    acquire(job("a"), throttle.Need{Limit: "l", Key: "a\nb"}),
-		"cost -1":                                          acquire(job("a"), throttle.Need{Limit: "l", Cost: -1}),
+		"want at least one limit": acquire(job("a")),
+		"key \"a\\nb\"":           acquire(job("a"), throttle.Need{Limit: "l", Key: "a\nb"}),
+		"cost -1":                 acquire(job("a"), throttle.Need{Limit: "l", Cost: -1}),
 		"want at most 200 bytes and no control characters": fair(strings.Repeat("k", 10_000), 1),
 		"fair \"a\\nb\": want at most":                     fair("a\nb", 1),
 		"weight 1000000000: want 1 to 1000":                fair("a", 1_000_000_000),

@@ -103,7 +103,6 @@ type row []any
 func (r row) row(i int) row     { return r[i].([]any) }
 func (r row) text(i int) string { return r[i].(string) }
 func (r row) us(i int) int64    { return r[i].(int64) }
-func (r row) int(i int) int     { return int(r.us(i)) }
 func (r row) is(i int) bool     { return r.us(i) == 1 }
 
 func (r row) duration(i int) time.Duration { return microseconds(r.us(i)) }

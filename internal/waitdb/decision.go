@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/duration"
-	"github.com/headgate/headgate/internal/script"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -33,10 +32,6 @@ type Decision struct {
 	// waited had no reservation.
 	Late time.Duration
 }
-
-// Age returns the time since TakenAt, including time during which the machine slept. Age is
-// negative if the permits are not valid yet.
-func (d Decision) Age() time.Duration { return script.Elapsed(d.TakenAt, time.Now()) }
 
 // String returns what was decided, by which limit, and when a denied job is expected to run.
 func (d Decision) String() string {

@@ -21,8 +21,8 @@ const Advance = 40 * time.Millisecond
 // process has become the leader. If the reply was lost and the command was repeated, there are no
 // results, and the jobs may be granted.
 func (db *DB) Grant(ctx context.Context, process string, turns []fairqueue.Turn) (now int64, results []fairqueue.Result, held bool, err error) {
-	c := db.callers.Next()
-	defer db.callers.Done(c)
+	c, done := db.callers.Next()
+	defer done()
 	args := []any{process, Advance.Microseconds(), c.Name, c.Calls, new(script.Sent)}
 	for _, t := range turns {
 		args = append(args, t.Lane, t.Advance, strings.Trim(strings.ReplaceAll(fmt.Sprint(t.Held), " ", ","), "[]"))
@@ -72,7 +72,7 @@ func readResults(turns []fairqueue.Turn, rows row) []fairqueue.Result {
 // advance and the needs of the first waiting job. If a limit of that job was deleted, the row has
 // no needs.
 func readLane(lane string, from row) *fairqueue.Result {
-	r := &fairqueue.Result{Granted: from.int(0)}
+	r := &fairqueue.Result{Granted: int(from.us(0))}
 	if len(from) == 1 {
 		return r
 	}
@@ -103,7 +103,7 @@ func (db *DB) ExpireGrants(ctx context.Context, lanes []string) ([]LaneGrants, e
 	grants := make([]LaneGrants, len(reply))
 	for i := range reply {
 		lane := row(reply).row(i)
-		grants[i] = LaneGrants{lane.int(0), lane.int(1), lane.texts(2), lane.texts(3)}
+		grants[i] = LaneGrants{int(lane.us(0)), int(lane.us(1)), lane.texts(2), lane.texts(3)}
 	}
 	return grants, err
 }

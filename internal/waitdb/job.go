@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/headgate/headgate/internal/fairqueue"
@@ -68,15 +67,6 @@ const HeadStart = 1000
 
 // headStarts has the number of places by which a job joins its lane earlier (negative) or later.
 var headStarts = map[Priority]int{High: -HeadStart, Low: HeadStart}
-
-// validate returns an error if the queue has a line break, which would make the names of lanes and
-// records ambiguous, or if the fairness key or its weight is out of bounds.
-func (j Job) validate() error {
-	if strings.Contains(j.Queue, "\n") {
-		return &throttle.FieldError{Field: "queue", Value: strconv.Quote(j.Queue), Want: "want a name without line breaks"}
-	}
-	return j.ValidateFair()
-}
 
 // ValidateFair returns an error if the fairness key or its weight is out of bounds.
 func (j Job) ValidateFair() error {

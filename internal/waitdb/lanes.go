@@ -203,7 +203,7 @@ func (db *DB) ReadLanes(ctx context.Context, sample int, lanes ...string) ([]Lan
 	backlogs := make([]LaneBacklog, len(reply))
 	for i := range reply {
 		lane := row(reply).row(i)
-		backlogs[i] = LaneBacklog{lane.int(0), lane.us(1), lane.us(2), strings.Fields(lane.text(3))}
+		backlogs[i] = LaneBacklog{int(lane.us(0)), lane.us(1), lane.us(2), strings.Fields(lane.text(3))}
 	}
 	return backlogs, unavailable(err)
 }

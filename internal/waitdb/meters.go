@@ -70,9 +70,9 @@ func (db *DB) Meters(ctx context.Context, withStates bool, needs ...throttle.Nee
 // read reads a row of lua/limits/read_meters.lua.
 func (m *Meter) read(r row, now int64) {
 	kind := r.text(0)
-	m.Capacity, m.Left, m.NextIn = r.int(3), r.int(4), microseconds(max(0, r.us(5)-now))
-	m.Reserved, m.Wanted, m.Lanes = r.int(6), r.int(6)+r.int(7), r.int(8)
-	m.Known, m.Paused, m.Blocked = r.is(9), r.is(10), r.int(11)
+	m.Capacity, m.Left, m.NextIn = int(r.us(3)), int(r.us(4)), microseconds(max(0, r.us(5)-now))
+	m.Reserved, m.Wanted, m.Lanes = int(r.us(6)), int(r.us(6))+int(r.us(7)), int(r.us(8))
+	m.Known, m.Paused, m.Blocked = r.is(9), r.is(10), int(r.us(11))
 	m.Closed = m.Paused || r.us(12) > 0
 	if kind != meter.Concurrency {
 		m.PerSecond = float64(r.us(1)) / r.duration(2).Seconds()
@@ -80,7 +80,7 @@ func (m *Meter) read(r row, now int64) {
 	if len(r) < 18 {
 		return
 	}
-	l := &meter.Limit{Kind: kind, N: r.int(1), Per: r.duration(2), Capacity: m.Capacity, Since: r.us(13)}
+	l := &meter.Limit{Kind: kind, N: int(r.us(1)), Per: r.duration(2), Capacity: m.Capacity, Since: r.us(13)}
 	switch kind {
 	case meter.FixedWindow:
 		l.Per, l.Margin, l.Zone = r.duration(14), r.duration(15), r.text(16)

@@ -59,7 +59,7 @@ func (db *DB) Positions(ctx context.Context, jobs ...throttle.JobID) (map[thrott
 	for i := range reply {
 		if r := row(reply).row(i); len(r) > 0 {
 			positions[jobs[i]] = Position{
-				Granted: r.is(0), Rank: r.int(1), Total: r.int(2), Lane: newLane(r.text(6)), Bottleneck: r.text(5),
+				Granted: r.is(0), Rank: int(r.us(1)), Total: int(r.us(2)), Lane: newLane(r.text(6)), Bottleneck: r.text(5),
 				Since: time.UnixMicro(r.us(8)), WaitedFor: microseconds(r.us(4) - r.us(8)),
 				StartsAt: time.UnixMicro(r.us(3)), StartsIn: microseconds(r.us(3) - r.us(4)), Known: r.is(7), Estimated: !r.is(0),
 			}

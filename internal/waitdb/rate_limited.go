@@ -36,9 +36,6 @@ func (db *DB) RateLimited(ctx context.Context, job Job, limit RateLimit, needs .
 	if err != nil {
 		return Decision{}, err
 	}
-	if err := job.validate(); err != nil {
-		return Decision{}, err
-	}
 	blocks := make([]byte, len(needs))
 	for i, n := range needs {
 		blocks[i] = '0'
@@ -50,8 +47,8 @@ func (db *DB) RateLimited(ctx context.Context, job Job, limit RateLimit, needs .
 	if limit.For >= 0 {
 		forUS = min(limit.For, maxBlock).Microseconds() + 2 // the duration and Redis's clock are rounded down
 	}
-	c := db.callers.Next()
-	defer db.callers.Done(c)
+	c, done := db.callers.Next()
+	defer done()
 	maxWait, useful, grant := job.times()
 	args := appendNeeds([]any{
 		job.Queue, job.ID, db.app, limit.At.UnixMicro(), forUS, rand.IntN(1_000_000),

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"os"
@@ -11,6 +12,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
@@ -50,6 +52,30 @@ func TestLostAnswer(t *testing.T) {
 	e.use(rdb, func() error { return nil })
 	if err := e.add(t.Context(), given(jobspec.Job{Type: "mine"}), false); err != nil || e.added != 1 {
 		t.Errorf("%v, and %d were added: %s", err, e.added, out)
+	}
+}
+
+// TestMissingRight: each right that the user of docs/operating.md needs is named if it is missing.
+func TestMissingRight(t *testing.T) {
+	server, users := redistest.RunWithUsers(t, "../../docs/operating.md", "default")
+	admin := server.Client()
+	defer admin.Close()
+	for in, rights := range map[time.Duration][]string{0: {"evalsha", "exists", "hset", "lpush", "sadd"}, time.Hour: {"exists", "hset", "set", "zadd"}} {
+		for _, right := range rights {
+			for _, acl := range []string{"+" + right, "-" + right} { // Redis has the script the second time
+				if err := admin.Do(t.Context(), "acl", "setuser", "enqueue", acl).Err(); err != nil {
+					t.Fatal(err)
+				}
+				e, _ := newTestEnqueuer()
+				e.config.Redis, _ = config.ParseRedisURL(users.URLAs("enqueue", server))
+				job := jobspec.Job{Type: "a", Payload: json.RawMessage(`"` + acl + `"`), Options: jobspec.Options{In: in, Unique: in}}
+				err := e.add(t.Context(), given(job), false)
+				if (err == nil) != (acl[0] == '+') || err != nil && !strings.Contains(err.Error(), "the Redis user enqueue may not run "+strings.ToUpper(right)) {
+					t.Errorf("%s: %v", acl, err)
+				}
+			}
+			admin.Do(t.Context(), "acl", "setuser", "enqueue", "+"+right)
+		}
 	}
 }
 

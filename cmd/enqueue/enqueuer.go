@@ -18,7 +18,10 @@ import (
 	"github.com/headgate/headgate/cmd/internal/config"
 	"github.com/headgate/headgate/cmd/internal/expression"
 	"github.com/headgate/headgate/cmd/internal/jobspec"
+	"github.com/headgate/headgate/internal/asynqdb"
 	"github.com/headgate/headgate/internal/display"
+	"github.com/headgate/headgate/internal/redishealth"
+	"github.com/headgate/headgate/internal/script"
 	"github.com/headgate/headgate/internal/shard"
 	"github.com/headgate/headgate/scheduler"
 	"github.com/headgate/headgate/tasks"
@@ -244,7 +247,26 @@ func (e *enqueuer) send(ctx context.Context) (failed error) {
 		}
 	}
 	e.batch = e.batch[:0]
-	return failed
+	return e.nameRight(ctx, failed)
+}
+
+// nameRight returns an error that names the missing right, if err says only that asynq's script may
+// not run one of its commands. nameRight tries these commands with arguments that change nothing.
+// LPUSH has no such arguments, but is the only command left.
+func (e *enqueuer) nameRight(ctx context.Context, err error) error {
+	if err == nil || !strings.Contains(err.Error(), script.UnnamedCommand) {
+		return err
+	}
+	for _, command := range []string{"exists KEY", "hset KEY a b c", "set KEY a b", "zadd KEY a b"} {
+		var args []any
+		for word := range strings.FieldsSeq(strings.Replace(command, "KEY", asynqdb.Key(asynqdb.CheckQueue, "check"), 1)) {
+			args = append(args, word)
+		}
+		if named := e.rdb.Do(ctx, args...).Err(); redishealth.ProblemOf(named) == redishealth.NoRights {
+			return named
+		}
+	}
+	return fmt.Errorf("the Redis user %s may not run LPUSH: the user needs +lpush (NOPERM)", e.config.Redis.User())
 }
 
 // enqueued records what became of one job. err is nil if the job was added. If the job exists

@@ -24,7 +24,6 @@ var scriptCommands = [][2]string{
 	{"KEY 1", "expire expireat hdel hexists hget hmget hscan lindex lpush pexpire publish rpush rpushx sadd set sismember srem zmscore zrank zrem zscan zscore"},
 	{"KEY 1 1", "hincrby hset hsetnx lrange lrem ltrim setex zadd zcount zincrby zrange zrangebyscore zremrangebyrank zremrangebyscore zrevrange"},
 	{"KEY KEY", "rename rpoplpush"},
-	{"KEY 0.001", "bzpopmin"},
 	{"KEY * f 1", "xadd"},
 	{"KEY - +", "xrange"},
 	{"KEY + -", "xrevrange"},
@@ -82,6 +81,7 @@ func TryRights(ctx context.Context, rdb redis.UniversalClient, prefixes ...strin
 		if strings.HasPrefix(prefix, "asynq:") {
 			own, channel = "asynq:", "asynq:cancel"
 			tried = append(tried, rdb.Get(ctx, DataKey), rdb.RPushX(ctx, DataKey, ""))
+			tried = append(tried, rdb.Do(ctx, "bzpopmin", prefix+"check", "0.001")) // Redis refuses it to every script
 		}
 		subscription := rdb.Subscribe(ctx, channel)
 		_, err := subscription.ReceiveTimeout(ctx, time.Second)

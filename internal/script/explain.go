@@ -74,6 +74,10 @@ var (
 	refusedChannel = regexp.MustCompile(`(?:access one of the channels|access the '(.*)' channel|publish to the channel)`)
 )
 
+// UnnamedCommand is in the text of an error of [Explain] about a missing right, if Redis does not say
+// for which command.
+const UnnamedCommand = "run a command"
+
 // Explain returns the error of a command with a readable text. If the user lacks a permission, the
 // text names the user and the permission. If a script failed, the text names the script and drops
 // the digest and the prefixes of Lua. Other errors stay as they are.
@@ -160,7 +164,7 @@ func missingRight(text, script string, line int, key string) (action, right stri
 		command = append(redisCall.FindStringSubmatch(lines[line-1]), "", "")[1]
 	}
 	if command == "" {
-		return "run a command", `run "worker run --check" as this user to see the missing right`
+		return UnnamedCommand, `run "worker run --check" as this user to see the missing right`
 	}
 	return "run " + strings.ToUpper(command), "the user needs +" + strings.ToLower(command)
 }

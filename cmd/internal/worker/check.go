@@ -39,13 +39,26 @@ func Check(ctx context.Context, conf *config.Config) (warnings []string, err err
 		return nil, err
 	}
 	for _, warning := range []string{
-		evictionWarning(ctx, rdb), restartWarning(ctx, rdb, prefix), aofWarning(ctx, rdb), clockWarning(ctx, rdb),
+		uncheckedWarning(ctx, rdb), evictionWarning(ctx, rdb), restartWarning(ctx, rdb, prefix), aofWarning(ctx, rdb), clockWarning(ctx, rdb),
 	} {
 		if warning != "" {
 			warnings = append(warnings, warning)
 		}
 	}
 	return warnings, nil
+}
+
+// uncheckedWarning names the right without which Check cannot see how Redis is configured. It returns
+// "" if the user has the right.
+func uncheckedWarning(ctx context.Context, rdb redis.UniversalClient) string {
+	what, right, err := "evicts keys, and whether it saves its data", "+info", rdb.Info(ctx, "persistence").Err()
+	if err == nil && persistenceInfo(ctx, rdb)["aof_enabled"] == "1" {
+		what, right, err = "restores all data after a restart", "+acl|dryrun", rdb.Do(ctx, "acl", "dryrun", "default", "time").Err()
+	}
+	if redishealth.ProblemOf(err) != redishealth.NoRights {
+		return ""
+	}
+	return fmt.Sprintf("cannot check whether Redis %s: the Redis user %s needs %s", what, script.User(rdb), right)
 }
 
 // evictionWarning warns of a Redis that evicts keys when its memory is full. It returns "" if Redis

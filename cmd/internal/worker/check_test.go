@@ -39,6 +39,7 @@ func TestCheckRights(t *testing.T) {
 	for _, tt := range []struct{ take, give, missing string }{
 		{"-zadd", "+zadd", ": +zadd: add"},
 		{"-zadd -xadd -publish", "+zadd +xadd +publish", ": +publish +xadd +zadd: add"},
+		{"-bzpopmin", "+bzpopmin", ": +bzpopmin: add"},
 		{"-subscribe", "+subscribe", ": +subscribe: add"},
 		{"-eval", "+eval", ": +eval: add"},
 		{"-evalsha", "+evalsha", ": +evalsha: add"},
@@ -85,6 +86,10 @@ func TestCheckWarns(t *testing.T) {
 	redisDo(t, admin, "config set maxmemory-policy allkeys-lru")
 	warns("Redis deletes jobs and limits")
 	redisDo(t, admin, "config set maxmemory-policy noeviction")
+	redisDo(t, admin, "acl setuser worker -info")
+	warns("cannot check whether Redis evicts keys, and whether it saves its data: the Redis user worker needs +info")
+	redisDo(t, admin, "acl setuser worker +info -acl|dryrun")
+	warns("cannot check whether Redis restores all data after a restart: the Redis user worker needs +acl|dryrun")
 	redisDo(t, admin, "config set appendonly no")
 	warns("Redis has no append-only file")
 	redisDo(t, admin, "acl setuser default -@all") // then it is no matter

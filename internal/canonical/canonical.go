@@ -3,6 +3,7 @@
 package canonical
 
 import (
+	"encoding/hex"
 	"fmt"
 	"net/netip"
 	"net/url"
@@ -61,23 +62,29 @@ func Address(a netip.Addr) netip.Addr { return a.Unmap().WithZone("") }
 // byte for which plain reports true, and writes other encodings with capital digits. It encodes each
 // byte for which encode reports true, and each percent sign that begins no encoding.
 func Percent(text string, plain, encode func(c byte) bool) string {
+	const digits = "0123456789ABCDEF"
 	var b strings.Builder
+	done := 0 // bytes of text whose canonical form is in b
 	for i := 0; i < len(text); i++ {
 		c := text[i]
 		if c != '%' && !encode(c) {
-			b.WriteByte(c)
 			continue
 		}
-		if decoded, err := url.PathUnescape(text[i:min(i+3, len(text))]); c == '%' && err == nil {
-			c = decoded[0]
+		b.WriteString(text[done:i])
+		encoded := []byte(text[i:min(i+3, len(text))])
+		if n, err := hex.Decode(encoded, encoded[1:]); c == '%' && err == nil && n == 1 {
+			c = encoded[0]
 			i += 2
 			if plain(c) {
 				b.WriteByte(c)
+				done = i + 1
 				continue
 			}
 		}
-		fmt.Fprintf(&b, "%%%02X", c)
+		b.Write([]byte{'%', digits[c>>4], digits[c&15]})
+		done = i + 1
 	}
+	b.WriteString(text[done:])
 	return b.String()
 }
 

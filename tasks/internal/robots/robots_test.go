@@ -145,6 +145,33 @@ func TestParse_ManyNames_TakesLinearMemory(t *testing.T) {
 	}
 }
 
+// A page can have 10,000 links. So a call must not look at each of 20,000 rules, and a long URL must
+// not cost more than its length.
+func TestAllowed_ManyRules_FewSteps(t *testing.T) {
+	const perRule = stepsPerPart
+	for _, tt := range []struct {
+		rule string // for fmt, with the number of the rule
+		many int
+		url  string
+		want int // the maximum of Steps
+	}{
+		{"/p%d/abcdef", 20_000, "/p777/abc", 9 * perRule},
+		{"/p%d/abcdef", 20_000, "/q/b/c?d=1", 9 * perRule},
+		{"/p%d/*/x*y*z$", 20_000, "/p19999/b/xyza", 9 * perRule},
+		{"/" + strings.Repeat("*a", 900) + "z%d", 200, "/" + strings.Repeat("a", 1000), 200 * (902*perRule + 1000)},
+		{"/" + strings.Repeat("*a", 900) + "z%d", 200, "/" + strings.Repeat("a", 2000), 200 * (902*perRule + 2000)},
+	} {
+		text := []byte("User-agent: *\nAllow: /\n")
+		for i := range tt.many {
+			text = fmt.Appendf(text, "Disallow: "+tt.rule+"\n", i)
+		}
+		f := Parse(text, "a")
+		if !f.Allowed(tt.url) || f.Steps > tt.want {
+			t.Errorf("%.20q: %d steps for %.20q, want at most %d", tt.rule, f.Steps, tt.url, tt.want)
+		}
+	}
+}
+
 // Each page of an origin leads to the sitemaps of its robots.txt.
 func TestParse_ManySitemaps_AreBounded(t *testing.T) {
 	var text strings.Builder

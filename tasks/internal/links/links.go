@@ -25,17 +25,29 @@ const MaxURL = 2048
 // reference against base. If base is empty, the reference must be absolute. Canonical is
 // idempotent.
 //
-// Canonical returns an error if the URL is not http or https, has a user or a password, or is
-// longer than MaxURL. It also returns an error if browsers and net/url find different hosts in the
+// Canonical returns an error if the URL is not http or https, has a user, a password or port 0, or
+// is longer than MaxURL. It also returns an error if browsers and net/url find different hosts in the
 // URL. The error never shows a password.
 func Canonical(base, reference string) (string, error) {
+	if base == "" {
+		return resolve(nil, reference)
+	}
+	parsed, err := whatwg.Parse(base)
+	if err != nil {
+		return "", fmt.Errorf("base %.100q is not a URL: %s", shown(base), whatwgerrors.Type(err))
+	}
+	return resolve(parsed, reference)
+}
+
+// resolve is Canonical with a base that is parsed already. A nil base means none.
+func resolve(base *whatwg.Url, reference string) (string, error) {
 	if len(reference) > MaxURL {
 		return "", fmt.Errorf("a URL of %d bytes: want at most %d", len(reference), MaxURL)
 	}
 	// net/url parses by RFC 3986. Browsers also accept backslashes, blanks and tabs.
 	parse := whatwg.Parse
-	if base != "" {
-		parse = func(reference string) (*whatwg.Url, error) { return whatwg.ParseRef(base, reference) }
+	if base != nil {
+		parse = base.Parse
 	}
 	u, err := parse(reference)
 	if err != nil {
@@ -47,6 +59,8 @@ func Canonical(base, reference string) (string, error) {
 		return "", fmt.Errorf("URL of scheme %.20q: want http or https", u.Scheme())
 	case u.Username() != "" || u.Password() != "":
 		return "", errors.New("URL with user or password: want it without")
+	case u.Port() == "0":
+		return "", errors.New("URL with port 0: want a port from 1 to 65535")
 	}
 	text := canonical.Percent(u.Href(true), unreserved, brace)
 	if len(text) > MaxURL {
@@ -57,7 +71,7 @@ func Canonical(base, reference string) (string, error) {
 	same := err == nil && reparsed.Hostname() == strings.Trim(u.Hostname(), "[]")
 	// If base is empty, reference can be a job's URL. The host that net/url finds in it is then the
 	// key of the job's limits.
-	if byNetURL, err := url.Parse(reference); base == "" && err == nil && byNetURL.Hostname() != "" {
+	if byNetURL, err := url.Parse(reference); base == nil && err == nil && byNetURL.Hostname() != "" {
 		same = same && canonical.HostOf(reference) == canonical.HostOf(text)
 	}
 	if !same {

@@ -57,6 +57,7 @@ func TestCanonical_Errors(t *testing.T) {
 		"https://u:p@h.example/":       "want it without",
 		"https://u@h.example/":         "want it without",
 		"https://h.example:99999/":     "is not a URL",
+		"https://h.example:0/":         "want a port from 1",
 		"https://[::1/":                "is not a URL",
 		"https://":                     "is not a URL",
 		"https://u:p@h.example:99999/": `"…@h.example:99999/" is not a URL: The input's port is outside`,
@@ -183,12 +184,17 @@ func TestFromPage_ManyLinks_AreBounded(t *testing.T) {
 		fmt.Fprintf(&fragments, "<a href=#%d>", i) // no new link, but as much work
 	}
 	links.WriteString("<a href=0><a href=1>") // what is repeated in the same words is no work
+	longBase := "<a href=data:" + strings.Repeat("x", maxText-100) + "><base href=/" + strings.Repeat("x", 2024) + "/>"
 	for _, tt := range []struct {
-		page bytes.Buffer
-		want int
-	}{{links, MaxLinks}, {fragments, 1}} {
-		if got := FromPage("http://h/", "", nil, "a", tt.page.Bytes()); len(got.Links) != tt.want || got.Omitted != 10 {
-			t.Errorf("%d links, and %d beyond; want %d and 10", len(got.Links), got.Omitted, tt.want)
+		page          string
+		want, omitted int
+	}{
+		{links.String(), MaxLinks, 10},
+		{fragments.String(), 1, 10},
+		{longBase + links.String()[:50_000], 1028, 2903},
+	} {
+		if got := FromPage("http://h/", "", nil, "a", []byte(tt.page)); len(got.Links) != tt.want || got.Omitted != tt.omitted {
+			t.Errorf("%d links, and %d beyond; want %d and %d", len(got.Links), got.Omitted, tt.want, tt.omitted)
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	whatwg "github.com/nlnwa/whatwg-url/url"
 	"golang.org/x/net/html"
 	"golang.org/x/net/html/atom"
 	"golang.org/x/net/html/charset"
@@ -13,6 +14,10 @@ import (
 
 // MaxLinks is the maximum number of different references that FromPage reads from a page.
 const MaxLinks = 10_000
+
+// maxText is the maximum length of these references in bytes. Each counts with the URL against which
+// it is resolved.
+const maxText = 2 << 20
 
 // maxTag is the maximum size of a tag, and of the text of a script, in bytes. A parsed tag with
 // many attributes takes much more memory than its text.
@@ -24,7 +29,7 @@ type Page struct {
 	// marked nofollow. If the page itself is nofollow, Links is empty.
 	Links     []string
 	NoIndex   bool // the page asks not to be saved; its links may be followed
-	Omitted   int  // number of references beyond MaxLinks
+	Omitted   int  // number of references beyond MaxLinks, or beyond 2 MiB of URLs
 	Truncated bool // the parsing stopped at a tag or a script of more than 2 MiB
 }
 
@@ -35,7 +40,8 @@ type Page struct {
 // It reads the links of a, area, iframe and frame elements, and of link elements with the relation
 // next or canonical.
 func FromPage(url, contentType string, robotsTags []string, agent string, page []byte) Page {
-	r := reader{agent: strings.ToLower(agent), base: url, read: map[string]bool{}, seen: map[string]bool{}}
+	r := reader{agent: strings.ToLower(agent), read: map[string]bool{}, seen: map[string]bool{}}
+	r.setBase(url)
 	for _, tag := range robotsTags {
 		r.header(tag)
 	}
@@ -64,12 +70,20 @@ func FromPage(url, contentType string, robotsTags []string, agent string, page [
 // reader reads the tags of a page.
 type reader struct {
 	agent    string
-	base     string          // absolute URL against which references are resolved
+	base     *whatwg.Url     // absolute URL against which references are resolved
+	baseLen  int             // the length of base
 	hasBase  bool            // a base element with href was read; later ones are ignored
 	noFollow bool            // a directive says nofollow, also for the links before the directive
 	read     map[string]bool // references that were read, as the page writes them
+	length   int             // the length of these references, for maxText
 	seen     map[string]bool // the URLs in page.Links
 	page     Page
+}
+
+// setBase sets the base to the URL of a page or to a canonical URL, which are both valid.
+func (r *reader) setBase(url string) {
+	r.base, _ = whatwg.Parse(url)
+	r.baseLen = len(url)
 }
 
 // tag handles a start tag: a base, a link, or directives for robots.
@@ -86,8 +100,8 @@ func (r *reader) tag(z *html.Tokenizer) {
 	case atom.Base:
 		if href, ok := attr["href"]; ok && !r.hasBase {
 			r.hasBase = true
-			if base, err := Canonical(r.base, href); err == nil {
-				r.base = base
+			if base, err := resolve(r.base, href); err == nil {
+				r.setBase(base)
 			}
 		}
 	case atom.A, atom.Area:
@@ -115,12 +129,13 @@ func (r *reader) link(reference string) {
 	if r.read[reference] {
 		return
 	}
-	if len(r.read) >= MaxLinks {
+	r.length += r.baseLen + min(len(reference), MaxURL) // resolve rejects longer ones
+	if len(r.read) >= MaxLinks || r.length > maxText {
 		r.page.Omitted++
 		return
 	}
 	r.read[reference] = true
-	if to, err := Canonical(r.base, reference); err == nil && !r.seen[to] {
+	if to, err := resolve(r.base, reference); err == nil && !r.seen[to] {
 		r.seen[to] = true
 		r.page.Links = append(r.page.Links, to)
 	}

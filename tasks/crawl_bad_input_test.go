@@ -33,7 +33,7 @@ func TestCrawl_BadPages(t *testing.T) {
 			http.Redirect(w, r, "http://u:p@a.test/", http.StatusFound)
 		}, `the redirect has no valid Location: URL with user or password`},
 		{"redirect to a host that is not allowed", "/bad", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "http://b.test/", http.StatusFound) }, `it leads to http://b.test/, which is left out: other_host`},
-		{"links of other schemes and with passwords", "/bad", html(`<a href="file:///etc/passwd"><a href="ftp://a.test/x"><a href="javascript:x"><a href="http://u:p@a.test/secret"><a href="data:,x"><a href="//[">`), `"fetched"`},
+		{"links that are invalid, of other schemes, or with passwords", "/bad", html(`<a href="http://a.test:0/"><a href="file:///etc/passwd"><a href="ftp://a.test/x"><a href="javascript:x"><a href="http://u:p@a.test/secret"><a href="data:,x"><a href="//[">`), `"fetched"`},
 		{"longer than is read", "/bad", html(strings.Repeat("x", 3<<20)), `"truncated":true`},
 		{"a type that is none", "/bad", func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", ";;\x01")

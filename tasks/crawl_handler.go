@@ -4,14 +4,17 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"net/url"
 	"regexp"
+	"slices"
 	"time"
 
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/frontier"
+	"github.com/headgate/headgate/scheduler"
 	"github.com/headgate/headgate/tasks/internal/links"
 )
 
@@ -46,10 +49,13 @@ type CrawlHandler struct {
 	Redis redis.UniversalClient
 	// Scope separates crawls of different programs in one Redis. The zero value means "default".
 	Scope string
-	// Client enqueues a job for each URL that a page leads to, in the queue of the page's job.
+	// Client enqueues a job for each URL that a page leads to, in the queue of the page's job. A
+	// *scheduler.Client is one.
 	Client interface {
-		EnqueueContext(ctx context.Context, task *asynq.Task, opts ...asynq.Option) (*asynq.TaskInfo, error)
+		EnqueueAll(ctx context.Context, tasks ...*asynq.Task) []scheduler.EnqueueResult
 	}
+	// Options returns further options of these jobs. It may be nil.
+	Options func() []asynq.Option
 	// Agent is the User-Agent. Its part before the slash is the crawler's name in robots.txt. The
 	// zero value means `headgate`.
 	Agent string `yaml:"agent"`
@@ -203,25 +209,35 @@ func (j *crawlJob) get(ctx context.Context, url string) (*openResponse, error) {
 	return j.HTTP.exchange(ctx, HTTPRequest{URL: url, Headers: headers})
 }
 
-// enqueue enqueues a job for another page in this job's queue, with this job's MaxRetry. If the
-// page has a job already, enqueue does nothing.
-func (j *crawlJob) enqueue(ctx context.Context, page CrawlFetch) error {
-	task, err := NewCrawlFetch(page)
-	if err != nil {
-		return err
-	}
+// enqueue enqueues jobs for other pages in this job's queue, with this job's MaxRetry. It ignores
+// pages that have a job already.
+func (j *crawlJob) enqueue(ctx context.Context, pages []CrawlFetch) error {
 	var opts []asynq.Option
+	if j.Options != nil {
+		opts = j.Options()
+	}
 	if queue, ok := asynq.GetQueueName(ctx); ok {
 		opts = append(opts, asynq.Queue(queue))
 	}
 	if retries, ok := asynq.GetMaxRetry(ctx); ok {
 		opts = append(opts, asynq.MaxRetry(retries))
 	}
-	_, err = j.Client.EnqueueContext(ctx, task, opts...)
-	if errors.Is(err, asynq.ErrTaskIDConflict) {
-		return nil
+	tasks := make([]*asynq.Task, len(pages))
+	for i, page := range pages {
+		// In the new job, SameHost would mean the host of the new URL.
+		page.Crawl, page.Allow, page.Start, page.From = j.crawl.Name, j.hosts, j.crawl.Start, j.page.URL
+		payload, err := marshal(page)
+		if err != nil {
+			return err
+		}
+		tasks[i] = asynq.NewTask(TypeCrawlFetch, payload, append(slices.Clip(opts), asynq.TaskID(page.id(page.URL)))...)
 	}
-	return err
+	for i, added := range j.Client.EnqueueAll(ctx, tasks...) {
+		if added.Err != nil && !errors.Is(added.Err, asynq.ErrTaskIDConflict) {
+			return fmt.Errorf("%s leads to %s: %w", j.page.URL, pages[i].URL, added.Err)
+		}
+	}
+	return nil
 }
 
 // origin returns the scheme, host and port of a URL, or "" if the text is not a URL.

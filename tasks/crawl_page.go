@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"regexp"
 	"slices"
+	"strings"
 
 	"github.com/hibiken/asynq"
 
@@ -180,23 +181,27 @@ func (j *crawlJob) finish(ctx context.Context, file *robots.File, state frontier
 		if err != nil || len(states) == 0 {
 			return err
 		}
-		for i, state := range states { // in order, so that pages are fetched in the order of the links
-			switch to := batch[i]; state {
+		var waiting []CrawlFetch // in order, so that pages are fetched in the order of the links
+		for i, state := range states {
+			switch state {
 			case frontier.MaxPages, frontier.MaxHostPages:
 				j.result.Omitted++
 				j.result.Reason = fmt.Sprintf("the crawl may have %d pages, and %d of a host", j.frontier.MaxURLs, j.frontier.MaxHostURLs)
 			case frontier.Waiting:
-				// In the new job, SameHost would mean the host of the new URL.
-				to.Crawl, to.Allow, to.Start, to.From = j.crawl.Name, j.hosts, j.crawl.Start, j.page.URL
-				if err := j.enqueue(ctx, to); err != nil {
-					return fmt.Errorf("%s leads to %s: %w", j.page.URL, to.URL, err)
-				}
-				j.result.New++
+				waiting = append(waiting, batch[i])
 			}
 		}
+		if err := j.enqueue(ctx, waiting); err != nil {
+			return err
+		}
+		j.result.New += len(waiting)
 	}
 	return j.frontier.Done(ctx, j.crawl, j.page.URL, state, unread)
 }
+
+// maxRobotsSteps bounds the work of a robots.txt for the links of one page, to about 0.2 s. The jobs
+// of the other links ask the file themselves.
+const maxRobotsSteps = 200_000_000
 
 // state returns the state of a URL that the page leads to: Waiting if the URL needs a job, or the
 // reason for leaving the URL out.
@@ -210,8 +215,8 @@ func (j *crawlJob) state(file *robots.File, to CrawlFetch) frontier.State {
 		return frontier.Excluded
 	case to.Depth < 0:
 		return frontier.TooDeep
-	case origin(to.URL) == origin(j.page.URL) && !file.Allowed(to.URL): // file is for this origin only
-		return frontier.Disallowed
+	case strings.HasPrefix(to.URL, origin(j.page.URL)+"/") && file.Steps < maxRobotsSteps && !file.Allowed(to.URL):
+		return frontier.Disallowed // by the file of this origin
 	}
 	return frontier.Waiting
 }

@@ -71,6 +71,33 @@ func TestRobots(t *testing.T) {
 	}
 }
 
+// A robots.txt with many wildcards is not held against all links of a page at once. The other links
+// get jobs, and these do not request what the file disallows.
+func TestCrawl_ManyWildcards_LinksAskLater(t *testing.T) {
+	const links, disallowed = 40, 13 // those with the digit 1
+	rule := "Disallow: /" + strings.Repeat("*a", 900) + "*%d\n"
+	robots := "User-agent: *\nAllow: /$\n"
+	for i := range 270 {
+		robots += fmt.Sprintf(rule, i+links)
+	}
+	robots += fmt.Sprintf(rule, 1)
+	var to []string
+	for i := range links {
+		to = append(to, "/"+strings.Repeat("a", 1000)+fmt.Sprint(i))
+	}
+	crawl(t, map[string]http.HandlerFunc{"a.test": pages(robots, map[string][]string{"/": to})}, func(c *crawling) {
+		id := c.seed(tasks.CrawlFetch{URL: "http://a.test/", Depth: 1})
+		p := c.wait()
+		// About 25 links take the steps of a page. The last disallowed one is /aa…31.
+		if got, want := c.result(id), fmt.Sprintf(`"new":%d`, links-disallowed+1); !strings.Contains(got, want) {
+			t.Errorf("result %s, want %s", got, want)
+		}
+		if p.Missing != links-disallowed || p.LeftOut.Disallowed != disallowed || len(c.web.requests()) != 2+p.Missing {
+			t.Errorf("%+v, %d requests; want %d disallowed", p, len(c.web.requests()), disallowed)
+		}
+	})
+}
+
 // Pages whose robots.txt answers 503 or 429, or not at all, wait for hours without an attempt:
 // one job asks now and then, and when the host is up again all are fetched.
 func TestCrawl_RobotsUnavailable_PagesWait(t *testing.T) {

@@ -74,11 +74,16 @@ func NewCrawlFetch(c CrawlFetch, opts ...asynq.Option) (*asynq.Task, error) {
 
 // ID returns the task ID for Crawl, Start and URL. It is the same for all spellings of URL.
 func (c CrawlFetch) ID() string {
-	url := c.URL
-	if canonical, err := links.Canonical("", c.URL); err == nil {
-		url = canonical
+	url, err := links.Canonical("", c.URL)
+	if err != nil {
+		url = c.URL
 	}
-	sum := sha256.Sum256([]byte(url))
+	return c.id(url)
+}
+
+// id returns the ID for the canonical form of URL.
+func (c CrawlFetch) id(canonical string) string {
+	sum := sha256.Sum256([]byte(canonical))
 	return fmt.Sprintf("crawl/%s/%d/%x", c.Crawl, c.Start, sum[:16])
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/headgate/headgate/internal/frontier"
+	"github.com/headgate/headgate/scheduler"
 	"github.com/headgate/headgate/tasks"
 )
 
@@ -86,7 +87,7 @@ func TestCrawl_CrashBetweenLinks_FetchesAll(t *testing.T) {
 	links["/"] = to
 	for _, after := range []int{0, 1, 10, 20} {
 		crawl(t, map[string]http.HandlerFunc{"a.test": pages("", links)}, func(c *crawling) {
-			c.handler.Client = &dying{Client: c.client.Client, after: int32(after)}
+			c.handler.Client = &dying{Client: c.client, after: after}
 			c.seed(tasks.CrawlFetch{URL: "http://a.test/", Depth: 1})
 			if p := c.wait(); p.Fetched != 21 || p.Found != 21 {
 				t.Errorf("after %d: %+v, want 21 fetched", after, p.Counts)
@@ -102,17 +103,18 @@ func TestCrawl_CrashBetweenLinks_FetchesAll(t *testing.T) {
 
 // dying enqueues so many jobs, and then returns an error once, although the job is enqueued.
 type dying struct {
-	*asynq.Client
-	after int32
-	done  atomic.Int32
+	*scheduler.Client
+	after int
+	died  atomic.Bool
 }
 
-func (d *dying) EnqueueContext(ctx context.Context, task *asynq.Task, opts ...asynq.Option) (*asynq.TaskInfo, error) {
-	info, err := d.Client.EnqueueContext(ctx, task, opts...)
-	if d.done.Add(1) == d.after+1 {
-		return nil, errors.New("the worker died")
+func (d *dying) EnqueueAll(ctx context.Context, tasks ...*asynq.Task) []scheduler.EnqueueResult {
+	if len(tasks) <= d.after || d.died.Swap(true) {
+		return d.Client.EnqueueAll(ctx, tasks...)
 	}
-	return info, err
+	added := d.Client.EnqueueAll(ctx, tasks[:d.after+1]...)
+	added[d.after].Err = errors.New("the worker died")
+	return append(added, make([]scheduler.EnqueueResult, len(tasks)-len(added))...)
 }
 
 // A page whose job is archived counts as failed, and a job that is run again by hand fetches it.

@@ -210,7 +210,7 @@ func (w *Worker) await(ctx context.Context) error {
 
 func (w *Worker) start() error {
 	c, s := w.config.Load(), w.redis
-	w.crawls.Redis, w.crawls.Scope, w.crawls.Client = s, c.Scope, crawlClient{c.NewClient(s), w.config.Load}
+	w.crawls.Redis, w.crawls.Scope, w.crawls.Client, w.crawls.Options = s, c.Scope, c.NewClient(s), w.crawlOptions
 	feedback := &tasks.Feedback{
 		Costs: w.costs, Results: asynq.NewInspectorFromRedisClient(s), Log: w.log,
 	}
@@ -431,22 +431,16 @@ func Schedules(rdb redis.UniversalClient, c *config.Config, log *slog.Logger) (*
 	return runner, runner.Set(c.Schedules.Entries())
 }
 
-// crawlClient enqueues the pages of a crawl with the timeout and retention of the current config.
-type crawlClient struct {
-	*scheduler.Client
-	config func() *config.Config
-}
-
-// EnqueueContext implements the Client of a tasks.CrawlHandler.
-func (c crawlClient) EnqueueContext(ctx context.Context, task *asynq.Task, opts ...asynq.Option) (*asynq.TaskInfo, error) {
-	t := c.config().Tasks[task.Type()]
+// crawlOptions returns the timeout and the retention of the pages of a crawl in the current config.
+func (w *Worker) crawlOptions() (opts []asynq.Option) {
+	t := w.config.Load().Tasks[tasks.TypeCrawlFetch]
 	if t.Retention > 0 {
 		opts = append(opts, asynq.Retention(t.Retention))
 	}
 	if t.Timeout > 0 {
 		opts = append(opts, asynq.Timeout(t.Timeout))
 	}
-	return c.Client.EnqueueContext(ctx, task, opts...)
+	return opts
 }
 
 // asynqLog writes the lines of asynq to log. Its lines of level info become debug lines.

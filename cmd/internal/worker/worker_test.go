@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -14,7 +15,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/cmd/internal/config"
-	"github.com/headgate/headgate/internal/testutil/redistest"
 	"github.com/headgate/headgate/scheduler"
 	"github.com/headgate/headgate/tasks"
 )
@@ -137,17 +137,13 @@ func TestStore_Embedded(t *testing.T) {
 	}
 }
 
-// TestCrawlClient_UsesTimesOfType: pages of a crawl have the retention and the timeout of the config.
-func TestCrawlClient_UsesTimesOfType(t *testing.T) {
-	_, rdb := redistest.Mini(t)
-	conf := &config.Config{Tasks: config.Tasks{tasks.TypeCrawlFetch: {Retention: 24 * time.Hour, Timeout: 45 * time.Second}}}
-	client := crawlClient{scheduler.NewClient(rdb), func() *config.Config { return conf }}
-	info, err := client.EnqueueContext(t.Context(), asynq.NewTask(tasks.TypeCrawlFetch, nil), asynq.MaxRetry(2))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if info.Retention != 24*time.Hour || info.Timeout != 45*time.Second || info.MaxRetry != 2 {
-		t.Errorf("retention %s, timeout %s, retries %d", info.Retention, info.Timeout, info.MaxRetry)
+// TestCrawlOptions_TimesOfType: pages of a crawl have the retention and the timeout of the config.
+func TestCrawlOptions_TimesOfType(t *testing.T) {
+	var w Worker
+	w.config.Store(&config.Config{Tasks: config.Tasks{tasks.TypeCrawlFetch: {Retention: 24 * time.Hour, Timeout: 45 * time.Second}}})
+	want := []asynq.Option{asynq.Retention(24 * time.Hour), asynq.Timeout(45 * time.Second)}
+	if got := w.crawlOptions(); !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
 	}
 }
 

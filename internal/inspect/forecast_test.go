@@ -37,7 +37,7 @@ func TestForecast_Consistent(t *testing.T) {
 		server := start(t, rdb, 10, func(context.Context, *asynq.Task) error {
 			last = time.Now()
 			return nil
-		}, throttle.Limit{Name: "hour", Kind: throttle.FixedWindow, Rate: throttle.PerHour(100)}, throttle.Limit{Name: "second", Kind: throttle.Funnel, Rate: throttle.PerSecond(10)})
+		}, throttle.Limit{Name: "minute", Kind: throttle.FixedWindow, Rate: throttle.PerMinute(100)}, throttle.Limit{Name: "second", Kind: throttle.Funnel, Rate: throttle.PerSecond(10)})
 		enqueue(t, rdb, 250)
 		time.Sleep(7 * time.Second) // there is a sample each 5 s
 
@@ -61,7 +61,7 @@ func TestForecast_Consistent(t *testing.T) {
 		}
 		said["the last job"] = lastPlace(t, q, f)
 		plan := forecast.Options{}
-		must(t, plan.Plan(waitdb.Job{JobID: throttle.JobID{Queue: "default"}}, 1, throttle.Need{Limit: "hour"}, throttle.Need{Limit: "second"}))
+		must(t, plan.Plan(waitdb.Job{JobID: throttle.JobID{Queue: "default"}}, 1, throttle.Need{Limit: "minute"}, throttle.Need{Limit: "second"}))
 		planned, err := q.Forecast(ctx, plan)
 		must(t, err)
 		_, next := planned.Planned()

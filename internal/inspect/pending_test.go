@@ -98,10 +98,10 @@ func TestPending_Counts(t *testing.T) {
 		jobs  int
 		needs func(id string) []throttle.Need
 	}{
-		"20,000 under a limit of the day": {20_000, func(string) []throttle.Need { return []throttle.Need{{Limit: "day"}} }},
-		"few, which are all read":         {150, func(string) []throttle.Need { return []throttle.Need{{Limit: "day"}} }},
-		"each of a host of its own":       {3_000, func(id string) []throttle.Need { return []throttle.Need{{Limit: "day"}, {Limit: "host", Key: id}} }},
-		"of some hosts": {6_000, func(id string) []throttle.Need {
+		"5,000 under a limit of the day": {5_000, func(string) []throttle.Need { return []throttle.Need{{Limit: "day"}} }},
+		"few, which are all read":        {150, func(string) []throttle.Need { return []throttle.Need{{Limit: "day"}} }},
+		"each of a host of its own":      {1_000, func(id string) []throttle.Need { return []throttle.Need{{Limit: "day"}, {Limit: "host", Key: id}} }},
+		"of some hosts": {2_000, func(id string) []throttle.Need {
 			return []throttle.Need{{Limit: "day"}, {Limit: "host", Key: id[len(id)-1:]}}
 		}},
 	} {

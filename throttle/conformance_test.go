@@ -223,6 +223,11 @@ func TestAllowAll(t *testing.T) {
 		d = call(host("d"), throttle.Need{Limit: "nothing"})
 		expect(t, "one unknown", [2]any{d.Outcome, d.Limit}, [2]any{noLimit, "nothing"})
 		expect(t, "left of d", left(host("d")), 2)
+
+		define(t, s,
+			throttle.Limit{Name: "middle", Kind: throttle.FixedWindow, Rate: throttle.PerSecond(1), Margin: 499 * time.Millisecond},
+			throttle.Limit{Name: "halves", Kind: throttle.FixedWindow, Rate: throttle.Rate{N: 1, Per: 500 * time.Millisecond}, Margin: 2 * time.Millisecond})
+		expect(t, "two that are never open together are asked 100 times", call(throttle.Need{Limit: "middle"}, throttle.Need{Limit: "halves"}).RetryAfter.Truncate(time.Second), 49*time.Second)
 	})
 }
 

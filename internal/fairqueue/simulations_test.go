@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-var seeds = flag.Int("seeds", 250, "how many random topologies of each kind are simulated")
+var seeds = flag.Int("seeds", 100, "how many random topologies of each kind are simulated")
 
 // simulation is a topology with what must hold in it.
 type scenario struct {
@@ -57,12 +57,12 @@ func (s scenario) story(seed uint64) string {
 var scenarios = []scenario{
 	{name: "shares", build: sharing, until: 60, shares: true, of: 20},
 	{name: "a stopped queue", build: stoppedQueue, until: 60, rounds: 12, of: 20},
-	{name: "pairs", build: pairs, until: 600, also: (*simulation).judgePairs, of: 2},
-	{name: "weights", build: weighted, until: 60, also: (*simulation).judgeWeights, of: 10},
+	{name: "pairs", build: pairs, until: 600, also: (*simulation).judgePairs, of: 5},
+	{name: "weights", build: weighted, until: 60, also: (*simulation).judgeWeights, of: 20},
 	{name: "strict queues", build: strict, until: 60, of: 25},
 	{name: "newcomers", build: comers, until: 20, also: (*simulation).judgeComers, of: 50},
 	{name: "troubles", build: faulty, until: 1_000_000, ends: true, of: 1},
-	{name: "hosts", build: hosts, until: 60, rounds: 4, median: 2.5, of: 50},
+	{name: "hosts", build: hosts, until: 60, rounds: 4, median: 2.5, of: 20},
 	{name: "overlapping limits", build: overlapping, until: 60, rounds: 12, median: 1.5, of: 1},
 	{name: "limits of all kinds", build: mixed, until: 60, rounds: 12, median: 1.3, of: 1},
 }

@@ -43,9 +43,7 @@ func aloneAndTogether(t *testing.T, steps ...func(*pair, *rapid.T)) {
 	steps = append(steps, (*pair).wait, (*pair).call, (*pair).pause)
 	for name, fixture := range map[string]func(redistest.TB) *fixture{"miniredis": miniFixture, "redis": realFixture} {
 		t.Run(name, func(t *testing.T) {
-			if name == "redis" {
-				fewerChecks(t)
-			}
+			fewerChecks(t)
 			alone, together := fixture(t), fixture(t)
 			rapid.Check(t, func(t *rapid.T) {
 				w := newPair(t, alone, together)

@@ -18,7 +18,7 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-var forecastWorlds = flag.Int("forecast-worlds", 8, "how many worlds TestForecastComesTrue plays")
+var forecastWorlds = flag.Int("forecast-worlds", 5, "how many worlds TestForecastComesTrue plays")
 
 // A forecastWorld is limits, lanes of jobs that need some of them, and the result of
 // the jobs.

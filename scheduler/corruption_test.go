@@ -64,6 +64,28 @@ func TestCorruption_Lane(t *testing.T) {
 	})
 }
 
+// TestCorruption_WrongType: a key of a wrong type that only plain commands read is removed within a
+// minute, and jobs have their turns meanwhile.
+func TestCorruption_WrongType(t *testing.T) {
+	for _, key := range []string{"weights", "limits", "deleted"} {
+		t.Run(key, func(t *testing.T) {
+			virtual(t, settings{config: quick, limits: []throttle.Limit{perMinute(60, 1)}}, func(t *testing.T, st *stack) {
+				st.enqueueN(200, "")
+				time.Sleep(5 * time.Second)
+				st.must(st.limits.Set(t.Context(), scopePrefix+key, "x", 0).Err())
+				time.Sleep(time.Minute)
+				if st.limits.Type(t.Context(), scopePrefix+key).Val() == "string" {
+					t.Error("the key still has a wrong type")
+				}
+				time.Sleep(time.Minute)
+				if n := len(st.ran()); n < 124 {
+					t.Errorf("%d jobs ran in 125 s, want 125", n)
+				}
+			})
+		})
+	}
+}
+
 // damaged lets jobs of all sorts wait, and damages their records for a minute.
 func damaged(t *testing.T, seed uint64) {
 	limits := []throttle.Limit{

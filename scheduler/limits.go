@@ -9,6 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/internal/script"
 	"github.com/headgate/headgate/internal/waitdb"
 	"github.com/headgate/headgate/throttle"
 )
@@ -101,6 +102,7 @@ func storedLimits(ctx context.Context, limiter *waitdb.DB, names []string) (fiel
 		return nil
 	})
 	if err != nil {
+		script.RemoveWrongTypes(ctx, rdb, prefix, err) // for the next call
 		return nil, nil, err
 	}
 	for i, name := range names {

@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/frontier"
+	"github.com/headgate/headgate/internal/script"
 	"github.com/headgate/headgate/internal/testutil/redistest"
 )
 
@@ -230,6 +231,15 @@ func TestRobots(t *testing.T) {
 		wantStored("after an answer", fetched)
 		time.Sleep(25 * time.Hour)
 		wantStored("after a day", frontier.Robots{})
+		prefix := script.Prefix("default")
+		rdb.RPush(ctx, prefix+"robots:"+origin, "x")
+		rdb.RPush(ctx, prefix+"robots_busy:"+origin, "x")
+		wantStored("a record of a wrong type", frontier.Robots{})
+		want("after the record", 0)
+		rdb.Set(ctx, prefix+"robots_busy:"+origin, "x", 0)
+		want("a lock without an end", time.Minute)
+		time.Sleep(time.Minute)
+		want("a minute later", 0)
 	})
 }
 

@@ -3,6 +3,8 @@ package frontier
 import (
 	"context"
 	"time"
+
+	"github.com/headgate/headgate/internal/script"
 )
 
 const (
@@ -26,6 +28,9 @@ type Robots struct {
 // Robots returns the state of an origin's robots.txt, or the zero value if nothing is known.
 func (f *Frontier) Robots(ctx context.Context, origin string) (r Robots, err error) {
 	err = f.rdb.HGetAll(ctx, f.key("robots", origin)).Scan(&r)
+	if script.RemoveWrongTypes(ctx, f.rdb, f.prefix, err) {
+		err = nil
+	}
 	return r, err
 }
 
@@ -67,6 +72,9 @@ func (f *Frontier) lock(ctx context.Context, name, of string, d time.Duration) (
 	taken, err := f.rdb.SetNX(ctx, key, 1, d).Result()
 	if err == nil && !taken {
 		wait, err = f.rdb.PTTL(ctx, key).Result()
+		if wait == -1 { // headgate writes no lock without an end
+			wait, err = d, f.rdb.PExpire(ctx, key, d).Err()
+		}
 		wait = max(wait, time.Millisecond) // if the key has expired since SetNX, PTTL is negative
 	}
 	return wait, err

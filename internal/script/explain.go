@@ -30,7 +30,7 @@ var known sync.Map
 func (s *Script) Run(ctx context.Context, rdb redis.Scripter, keys []string, args ...any) *redis.Cmd {
 	keys = WholeSlot(rdb, keys)
 	cmd := s.Script.Run(ctx, rdb, keys, args...)
-	if client, ok := rdb.(redis.UniversalClient); ok && isWrongType(cmd.Err()) && strings.HasPrefix(keys[0], "hg:{") && removeWrongTypes(ctx, client, keys[0]) == nil {
+	if client, ok := rdb.(redis.UniversalClient); ok && strings.HasPrefix(keys[0], "hg:{") && RemoveWrongTypes(ctx, client, keys[0], cmd.Err()) {
 		cmd = s.Script.Run(ctx, rdb, keys, args...)
 	}
 	if err := cmd.Err(); err != nil {

@@ -90,9 +90,14 @@ func typeOf(key string) (want string) {
 // repairing is locked while a call of removeWrongTypes runs, so that calls follow one another.
 var repairing sync.Mutex
 
-// removeWrongTypes removes the keys of a scope that have a wrong type, because every call that
-// needs such a key would fail. headgate then recovers as after a flush of Redis. removeWrongTypes
-// scans the names of all keys of the Redis server.
+// RemoveWrongTypes removes all keys of a scope that have a wrong type, if err says that one has.
+// Otherwise every later call that needs such a key would fail. It reports whether the caller can
+// try again. headgate then recovers as after a flush of Redis.
+func RemoveWrongTypes(ctx context.Context, rdb redis.UniversalClient, prefix string, err error) bool {
+	return isWrongType(err) && removeWrongTypes(ctx, rdb, prefix) == nil
+}
+
+// removeWrongTypes scans the names of all keys of the Redis server.
 func removeWrongTypes(ctx context.Context, rdb redis.UniversalClient, prefix string) error {
 	repairing.Lock()
 	defer repairing.Unlock()

@@ -117,6 +117,9 @@ func (db *DB) SetWeights(ctx context.Context, weights map[string]fairqueue.Weigh
 // Weights returns the weights of queues that SetWeights has stored.
 func (db *DB) Weights(ctx context.Context) (map[string]fairqueue.Weight, error) {
 	texts, err := db.rdb.HGetAll(ctx, db.prefix+"weights").Result()
+	if script.RemoveWrongTypes(ctx, db.rdb, db.prefix, err) {
+		err = nil // no weights are stored, until the servers renew their claims
+	}
 	weights := map[string]fairqueue.Weight{}
 	for queue, text := range texts {
 		number, strict := strings.CutSuffix(text, " strict")

@@ -19,10 +19,8 @@ import (
 // accepts, Host returns the text of Address. An IPv6 address must have no brackets. Host is
 // idempotent. It returns an error only if a name with non-ASCII characters is invalid.
 func Host(name string) (string, error) {
-	if strings.Contains(name, ":") {
-		if a, err := netip.ParseAddr(name); err == nil {
-			return Address(a).String(), nil
-		}
+	if a, err := netip.ParseAddr(name); err == nil {
+		return Address(a).String(), nil
 	}
 	if strings.ContainsFunc(name, func(r rune) bool { return r >= utf8.RuneSelf }) {
 		ascii, err := idna.Lookup.ToASCII(name)

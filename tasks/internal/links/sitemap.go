@@ -12,6 +12,7 @@ import (
 	"strings"
 	"unicode"
 
+	whatwg "github.com/nlnwa/whatwg-url/url"
 	"golang.org/x/net/html/charset"
 	"golang.org/x/text/runes"
 	"golang.org/x/text/transform"
@@ -37,7 +38,8 @@ type Sitemap struct {
 // If the sitemap has no URL, ReadSitemap returns an error. If it is corrupt or longer than
 // MaxSitemapSize, ReadSitemap returns an error together with the entries before that point.
 func ReadSitemap(url string, text io.Reader) (Sitemap, error) {
-	s := sitemapReader{url: url}
+	var s sitemapReader
+	s.base, _ = whatwg.Parse(url) // the URL of a fetched sitemap is valid
 	err := s.read(text)
 	if _, long := errors.AsType[*http.MaxBytesError](err); long {
 		err = fmt.Errorf("more than %d bytes", MaxSitemapSize)
@@ -53,7 +55,7 @@ func ReadSitemap(url string, text io.Reader) (Sitemap, error) {
 
 type sitemapReader struct {
 	Sitemap
-	url     string
+	base    *whatwg.Url
 	entries int // number of entries that were read so far, with and without a valid URL
 }
 
@@ -78,7 +80,7 @@ func (s *sitemapReader) read(text io.Reader) error {
 	for lines.Scan() && !s.Truncated {
 		if line := strings.TrimSpace(lines.Text()); line != "" {
 			s.count()
-			s.add(&s.Pages, "", line) // no base, because any text would be a relative URL
+			s.add(&s.Pages, nil, line) // no base, because any text would be a relative URL
 		}
 	}
 	return lines.Err()
@@ -90,11 +92,11 @@ func (s *sitemapReader) count() {
 }
 
 // add appends the canonical URL of loc to a list, if loc is a valid URL.
-func (s *sitemapReader) add(to *[]string, base, loc string) {
+func (s *sitemapReader) add(to *[]string, base *whatwg.Url, loc string) {
 	if loc = strings.TrimSpace(loc); s.Truncated || loc == "" {
 		return
 	}
-	if url, err := Canonical(base, loc); err == nil {
+	if url, err := resolve(base, loc); err == nil {
 		*to = append(*to, url)
 	}
 }
@@ -156,7 +158,7 @@ func (s *sitemapReader) readXML(in *bufio.Reader) error {
 			case to == nil || t.Name.Space != entry.Space: // outside of an entry, or for example an <image:loc>
 			case local == "link" && entry.Local == "entry":
 				if href := atomLink(t.Attr); href != "" {
-					s.add(to, s.url, href)
+					s.add(to, s.base, href)
 					to = nil
 				}
 			case local == "loc", local == "link" && entry.Local == "item":
@@ -168,7 +170,7 @@ func (s *sitemapReader) readXML(in *bufio.Reader) error {
 			}
 		case xml.EndElement:
 			if inLoc {
-				s.add(to, s.url, string(loc))
+				s.add(to, s.base, string(loc))
 				to, inLoc = nil, false
 			}
 			if t.Name == root {

@@ -322,6 +322,10 @@ func (c *limitsSet) Run(ctx context.Context, conn *connection, q *inspect.Queues
 	switch {
 	case c.Capacity != nil && *c.Capacity < 1:
 		return cli.Usagef("--capacity %d: want at least 1; use \"worker limits pause %s\" to grant no permits", *c.Capacity, c.Name)
+	case c.Lease != nil && *c.Lease == 0:
+		return cli.Usagef("--lease 0s: want at least 1s")
+	case c.MaxBlock != nil && *c.MaxBlock == 0:
+		return cli.Usagef("--max-block 0s: want at least 1s")
 	case c.Key != nil:
 		return c.setKey(ctx, conn.conf, q, stdio)
 	}

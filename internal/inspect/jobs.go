@@ -355,6 +355,9 @@ func (q *Queues) readPage(ctx context.Context, f Filter, set taskSet, at Cursor,
 	if err = cmp.Or(err, ctx.Err()); err != nil {
 		return page{}, err
 	}
+	if err := q.nameLost(ctx, set.name, at.queue, (number-1)*size, size, infos); err != nil {
+		return page{}, err
+	}
 	if set.newestFirst {
 		slices.Reverse(infos)
 	}
@@ -362,4 +365,33 @@ func (q *Queues) readPage(ctx context.Context, f Filter, set taskSet, at Cursor,
 	p.jobs, err = q.withStates(ctx, slices.DeleteFunc(infos, func(job *asynq.TaskInfo) bool { return !f.matchesInfo(job) }))
 	p.jobs = slices.DeleteFunc(p.jobs, func(job Job) bool { return !f.Matches(job) })
 	return p, err
+}
+
+// nameLost fills in the jobs whose hashes Redis has lost. asynq lists them without any field. infos
+// is a page of the set from start on, in asynq's order.
+func (q *Queues) nameLost(ctx context.Context, set, queue string, start, size int, infos []*asynq.TaskInfo) error {
+	known := map[string]bool{}
+	for _, info := range infos {
+		known[info.ID] = true
+	}
+	if !known[""] {
+		return nil
+	}
+	key, stop := asynqdb.Key(queue, set), start+size-1
+	var ids []string
+	var err error
+	if set == asynqdb.Active || set == asynqdb.Pending {
+		ids, err = q.rdb.LRange(ctx, key, int64(-stop-1), int64(-start-1)).Result()
+		slices.Reverse(ids)
+	} else {
+		ids, err = q.rdb.ZRange(ctx, key, int64(start), int64(stop)).Result()
+	}
+	ids = slices.DeleteFunc(ids, func(id string) bool { return known[id] })
+	for _, info := range infos {
+		if info.ID == "" && len(ids) > 0 {
+			info.ID, info.Queue, info.LastErr = ids[0], queue, "Redis has lost the data of this job"
+			ids = ids[1:]
+		}
+	}
+	return err
 }

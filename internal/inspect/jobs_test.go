@@ -41,12 +41,19 @@ func many(t *testing.T, n int, archived bool) *Queues {
 }
 
 // TestList lists each job once: pending jobs in order, archived jobs newest first with the time at
-// which they were archived.
+// which they were archived. A job whose hash is lost has its ID and says so.
 func TestList(t *testing.T) {
 	const n = 2*pageSize + 30
 	for _, archived := range []bool{false, true} {
 		var listed []int
-		for job, err := range many(t, n, archived).List(t.Context(), Filter{}) {
+		q, lost := many(t, n, archived), []string{"0", "1", "120", fmt.Sprint(n - 1)}
+		for _, id := range lost {
+			q.rdb.Del(t.Context(), asynqdb.Hash("default", id))
+		}
+		for job, err := range q.List(t.Context(), Filter{}) {
+			if isLost := slices.Contains(lost, job.ID); isLost != (job.LastErr == "Redis has lost the data of this job") || job.Queue != "default" {
+				t.Errorf("job %q of queue %q says %q", job.ID, job.Queue, job.LastErr)
+			}
 			i, errID := strconv.Atoi(job.ID)
 			if err != nil || errID != nil || archived && time.Since(job.Since) < 55*time.Minute {
 				t.Fatalf("%+v, %v", job, err)

@@ -148,7 +148,7 @@ func (j *crawlJob) entries(body []byte) (to []CrawlFetch, unread int, err error)
 	case err != nil:
 		j.result.Reason = err.Error()
 	case found.Truncated:
-		j.result.Reason = fmt.Sprintf("a sitemap of more than %d entries: the others are left out", links.MaxSitemapEntries)
+		j.result.Reason = fmt.Sprintf("a sitemap of more than %d entries or 16 MiB of URLs: the others are left out", links.MaxSitemapEntries)
 		unread++
 	}
 	if n := len(found.Sitemaps); n > 0 && j.page.Hops >= MaxRedirects {

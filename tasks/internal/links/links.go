@@ -19,14 +19,18 @@ import (
 // MaxURL is the maximum length of a canonical URL in bytes. Longer URLs are usually mistakes.
 const MaxURL = 2048
 
+// maxSlashes is the maximum number of slashes in a URL. The time to parse a URL grows with the square
+// of this number.
+const maxSlashes = 200
+
 // Canonical returns the canonical form of a URL, by which a crawl recognizes the URL. The form is
 // absolute, as browsers parse it (WHATWG URL Standard), without the scheme's default port and the
 // fragment, and with a normalized percent-encoding (RFC 3986, 6.2.2). Canonical resolves the
 // reference against base. If base is empty, the reference must be absolute. Canonical is
 // idempotent.
 //
-// Canonical returns an error if the URL is not http or https, has a user, a password or port 0, or
-// is longer than MaxURL. It also returns an error if browsers and net/url find different hosts in the
+// Canonical returns an error if the URL is not http or https, has a user, a password or port 0, is
+// longer than MaxURL, or has more than 200 slashes. It also returns an error if browsers and net/url find different hosts in the
 // URL. The error never shows a password.
 func Canonical(base, reference string) (string, error) {
 	if base == "" {
@@ -43,6 +47,9 @@ func Canonical(base, reference string) (string, error) {
 func resolve(base *whatwg.Url, reference string) (string, error) {
 	if len(reference) > MaxURL {
 		return "", fmt.Errorf("a URL of %d bytes: want at most %d", len(reference), MaxURL)
+	}
+	if n := strings.Count(reference, "/") + strings.Count(reference, `\`); n > maxSlashes {
+		return "", fmt.Errorf("a URL with %d slashes: want at most %d", n, maxSlashes)
 	}
 	// net/url parses by RFC 3986. Browsers also accept backslashes, blanks and tabs.
 	parse := whatwg.Parse

@@ -63,6 +63,8 @@ func TestCanonical_Errors(t *testing.T) {
 		"https://u:p@h.example:99999/": `"…@h.example:99999/" is not a URL: The input's port is outside`,
 		strings.Repeat("a", MaxURL+1):  "want at most",
 		strings.Repeat("ä", MaxURL/2):  "want at most",
+		strings.Repeat("/a", 201):      "201 slashes: want at most 200",
+		strings.Repeat(`\a`, 201):      "201 slashes: want at most 200",
 	} {
 		if got, err := Canonical(base, reference); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "u:p") {
 			t.Errorf("Canonical(%.40q) = %q, %v; want an error with %q", reference, got, err, want)
@@ -313,6 +315,17 @@ func TestReadSitemap_Flaws(t *testing.T) {
 				t.Errorf("%s: %v, -want +got:\n%s", name, err, diff)
 			}
 		}
+	}
+}
+
+// The URLs of a sitemap are bounded together: each takes the longer to parse, the longer it and its
+// base are.
+func TestReadSitemap_LongURLs_AreBounded(t *testing.T) {
+	base := "https://h.example/" + strings.Repeat("a", 2000)
+	text := "<urlset>" + strings.Repeat("<url><loc>/</loc></url>", MaxSitemapEntries) + "</urlset>"
+	got, err := ReadSitemap(base, strings.NewReader(text))
+	if want := maxSitemapURLs / (len(base) + 1); len(got.Pages) != want || !got.Truncated || err != nil {
+		t.Errorf("%d pages, truncated %t, %v; want %d", len(got.Pages), got.Truncated, err, want)
 	}
 }
 

@@ -24,11 +24,15 @@ const (
 	MaxSitemapSize    = 50 << 20 // unpacked bytes
 )
 
+// maxSitemapURLs is the maximum length of the URLs of a sitemap in bytes. Each counts with the URL
+// against which it is resolved.
+const maxSitemapURLs = 16 << 20
+
 // Sitemap holds the canonical URLs of a sitemap, in its order and with duplicates.
 type Sitemap struct {
 	Pages     []string
 	Sitemaps  []string // the entries of a sitemap index
-	Truncated bool     // the text has more than MaxSitemapEntries entries; the rest is left out
+	Truncated bool     // the rest is left out: more than MaxSitemapEntries entries, or more than 16 MiB of URLs
 }
 
 // ReadSitemap reads a sitemap that was fetched from the URL: XML, an RSS or Atom feed, or plain
@@ -38,7 +42,7 @@ type Sitemap struct {
 // If the sitemap has no URL, ReadSitemap returns an error. If it is corrupt or longer than
 // MaxSitemapSize, ReadSitemap returns an error together with the entries before that point.
 func ReadSitemap(url string, text io.Reader) (Sitemap, error) {
-	var s sitemapReader
+	s := sitemapReader{baseLen: len(url)}
 	s.base, _ = whatwg.Parse(url) // the URL of a fetched sitemap is valid
 	err := s.read(text)
 	if _, long := errors.AsType[*http.MaxBytesError](err); long {
@@ -56,7 +60,9 @@ func ReadSitemap(url string, text io.Reader) (Sitemap, error) {
 type sitemapReader struct {
 	Sitemap
 	base    *whatwg.Url
+	baseLen int // the length of base
 	entries int // number of entries that were read so far, with and without a valid URL
+	length  int // the length of their URLs, for maxSitemapURLs
 }
 
 func (s *sitemapReader) read(text io.Reader) error {
@@ -94,6 +100,10 @@ func (s *sitemapReader) count() {
 // add appends the canonical URL of loc to a list, if loc is a valid URL.
 func (s *sitemapReader) add(to *[]string, base *whatwg.Url, loc string) {
 	if loc = strings.TrimSpace(loc); s.Truncated || loc == "" {
+		return
+	}
+	s.length += s.baseLen + min(len(loc), MaxURL) // resolve rejects longer ones
+	if s.Truncated = s.length > maxSitemapURLs; s.Truncated {
 		return
 	}
 	if url, err := resolve(base, loc); err == nil {

@@ -16,8 +16,7 @@ import (
 // prefetcher. When asynq retries or archives a job that was denied, redisClient puts the job back
 // instead. asynq's own scripts handle jobs that failed.
 //
-// redisClient sends scripts that it does not recognize to Redis unchanged. It is safe for
-// concurrent use.
+// redisClient sends scripts that it does not recognize to Redis unchanged.
 type redisClient struct {
 	redis.UniversalClient
 	s *Server
@@ -97,8 +96,8 @@ func (q *redisClient) HSet(ctx context.Context, key string, values ...any) *redi
 }
 
 // dequeue returns a prefetched job in place of asynq's script Dequeue. If all queues are empty,
-// dequeue waits until there may be a job. asynq gets the job without its timeout and deadline: see
-// disabledOffset.
+// dequeue waits until there may be a job. It adds disabledOffset to the job's timeout and deadline.
+// Only the goroutine of asynq's processor calls it.
 func (q *redisClient) dequeue(ctx context.Context, c *asynqdb.Call) *redis.Cmd {
 	markers, msg := q.s.markers, ""
 	a, err := q.s.prefetcher.dequeue(ctx, c.Queue, c.LeaseEnd)

@@ -50,9 +50,9 @@ type CrawlFetch struct {
 	// "example.com" for one host, "*.example.com" for its subdomains. An empty list means SameHost.
 	Allow []string `json:"allow,omitempty" want:"a list such as [\"same-host\", \"*.example.com\"]"`
 	// Start is the time in µs since 1970 at which a user enqueued the job. Give the same Start to
-	// all jobs that you enqueue together. While the crawl runs, a job with a later Start joins the
-	// crawl. After the crawl's end, such a job starts a new crawl. Jobs that the crawl enqueues
-	// have the crawl's Start. The zero value means the time at which the job runs.
+	// all jobs that you enqueue together. While the crawl runs, a job with another Start joins the
+	// crawl. After the crawl's end, a job with a later Start starts a new crawl. Jobs that the crawl
+	// enqueues have the crawl's Start. The zero value means the time at which the job runs.
 	Start int64 `json:"start,omitempty" want:"a moment in µs since 1970"`
 	// Sitemap reports whether URL is a sitemap.
 	Sitemap bool `json:"sitemap,omitempty" want:"true or false"`
@@ -92,13 +92,12 @@ func (c *CrawlFetch) UnmarshalJSON(payload []byte) error {
 	return strictjson.Decode("payload", payload, c)
 }
 
-// crawlName matches the name of a crawl, which is part of Redis keys, task IDs and file names.
 var (
-	crawlName   = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,100}$`)
+	crawlName   = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,100}$`) // for Redis keys, task IDs and file names
 	hostPattern = regexp.MustCompile(`^(\*\.)?[a-z0-9_-]+(\.[a-z0-9_-]+)*$`)
 )
 
-// Validate returns an error about the first field that is wrong, without passwords and keys.
+// Validate returns an error if a field is invalid. The error contains no password and no API key.
 func (c CrawlFetch) Validate() error {
 	err := validateURL(c.URL)
 	if err == nil {

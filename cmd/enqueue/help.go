@@ -34,7 +34,8 @@ const requestFields = `  url           https://example.com/path, without user an
   keep_headers  response headers to keep in the result, such as ["ETag"]
   save          file for the body of the response, which is then not in the
                 result: a path below http.save_dir of the worker's config, such
-                as pages/home.html; pages/ names the file by the body's SHA-256
+                as pages/home.html; a path that ends with / is a folder, and
+                the file's name in it is the SHA-256 of the body
   max_body      longest body of the response in bytes; a longer body is cut, and
                 with save it fails the job (65536; with save: http.max_save)`
 
@@ -43,9 +44,9 @@ const crawlFields = `  crawl         name of the crawl
   depth         how many links away from url the crawl goes (0: only url)
   allow         allowed hosts, such as "same-site", "example.com" or
                 "*.example.com" (["same-host"])
-  start         time at which you enqueue the crawl, in µs since 1970; a crawl
-                that has ended starts again if this time is later than its own
-                start (the time at which this job first runs)
+  start         time at which you enqueue the crawl, in µs since 1970; if it is
+                later than the start of an ended crawl of this name, the crawl
+                starts again (the time at which this job first runs)
   sitemap       true if url is a sitemap (false)
   from          URL of the page that links to url
   hops          number of redirects that led to url (0)`

@@ -32,16 +32,16 @@ type resultsCommand struct {
 	Queue  string         `placeholder:"NAME" help:"Only of this queue."`
 	Since  *time.Duration `placeholder:"DURATION" help:"Only of jobs that ended within this time, such as 1h."`
 	Failed bool           `help:"The last answers of archived jobs instead of the results of completed jobs."`
-	Out    string         `placeholder:"DIR" help:"Write the bodies to files DIR/QUEUE/ID."`
+	Out    string         `placeholder:"DIR" help:"Write the bodies and results to files DIR/QUEUE/ID."`
 	JSON   bool           `help:"Print JSON lines: one object a line."`
 }
 
 func (resultsCommand) Help() string {
-	return `Lists the results of completed jobs, newest first. The result of an http:request is the status, the kept headers and the body of its answer. The result of any other type is what its handler wrote. Each line begins with the job's ID, type and payload, without secrets. "enqueue --ids" prints the IDs of the jobs that it enqueues.
+	return `Lists the results of completed jobs, newest first. The result of an http:request is the status, the kept headers and the body of its answer. The result of any other type is what its handler wrote. Each line begins with the time at which the job ended, its ID, its type, and its payload with hidden secrets. "enqueue --ids" prints the IDs of the jobs that it enqueues.
 
 A finished job is kept only for its retention: enqueue it with --retention, or set retention: 24h for its type in the config. A body is kept up to max_body. A body that the worker saved to a file is not part of the result.
 
---out DIR writes each kept body to a file. Characters of a file name other than letters, digits and _ . @ - are percent-encoded, and a long name ends with a hash. Files appear whole or not at all. Existing files are not replaced, so the command can be repeated; if one has other content, the exit code is 1. A job without a body, or whose worker saved it to a file, has no file.`
+--out DIR writes each kept body, or the result of a job of another type, to a file. Characters of a file name other than letters, digits and _ . @ - are percent-encoded, and a long name ends with a hash. Files appear whole or not at all. Existing files are not replaced, so the command can be repeated; if one has other content, the exit code is 1. There is no file for an empty body, and for a body that the worker saved.`
 }
 
 func (c *resultsCommand) Run(ctx context.Context, conn *connection, q *inspect.Queues, stdio cli.IO) error {
@@ -106,8 +106,8 @@ type result struct {
 	State   string    `json:"state"`
 	Ended   time.Time `json:"ended"`
 	Error   string    `json:"error,omitempty"`
-	Result  *cli.Text `json:"result,omitempty"` // what the handler wrote; nil for an http:request
-	Body    *cli.Text `json:"body,omitempty"`   // the response's body; nil for other types than http:request
+	Result  *cli.Text `json:"result,omitempty"` // what the handler wrote; nil if HTTPResult is set
+	Body    *cli.Text `json:"body,omitempty"`   // the response's body; nil if HTTPResult is nil
 	*tasks.HTTPResult
 
 	response response
@@ -123,7 +123,7 @@ func newResult(job inspect.Job, secrets redact.Redactor) result {
 		r.Error = job.LastErr
 	}
 	body := cli.Text(r.response.body)
-	if r.HTTPResult = r.response.call; r.HTTPResult == nil {
+	if r.HTTPResult = r.response.httpResult; r.HTTPResult == nil {
 		r.Result = &body
 	} else {
 		r.Body = &body
@@ -148,8 +148,8 @@ func (r result) line() string {
 // response is the result that a job's handler wrote. For an http:request it is the response to the
 // last run.
 type response struct {
-	call *tasks.HTTPResult // nil if the result is no HTTPResult of an http:request
-	body []byte
+	httpResult *tasks.HTTPResult // nil if the result is no HTTPResult of an http:request
+	body       []byte
 }
 
 // parseResponse parses a result. A result that is no HTTPResult becomes the body.
@@ -171,12 +171,12 @@ func parseResponse(taskType string, result []byte) response {
 
 // lines returns the names and values of a response, for [cli.Fields].
 func (r response) lines() [][2]string {
-	if r.call == nil {
+	if r.httpResult == nil {
 		return [][2]string{{"result", string(r.body)}}
 	}
-	lines := [][2]string{{"response", r.status()}, {"url", r.call.URL}, {"saved", r.call.Saved}}
-	for _, name := range slices.Sorted(maps.Keys(r.call.Headers)) {
-		lines = append(lines, [2]string{"header", name + ": " + strings.Join(r.call.Headers[name], ", ")})
+	lines := [][2]string{{"response", r.status()}, {"url", r.httpResult.URL}, {"saved", r.httpResult.Saved}}
+	for _, name := range slices.Sorted(maps.Keys(r.httpResult.Headers)) {
+		lines = append(lines, [2]string{"header", name + ": " + strings.Join(r.httpResult.Headers[name], ", ")})
 	}
 	return append(lines, [2]string{"body", string(r.body)})
 }
@@ -184,15 +184,15 @@ func (r response) lines() [][2]string {
 func (r response) status() string {
 	length := fmt.Sprintf("%d bytes", len(r.body))
 	switch {
-	case r.call.Truncated && r.call.Length >= 0:
-		length = fmt.Sprintf("the first %d of %d bytes", len(r.body), r.call.Length)
-	case r.call.Truncated:
+	case r.httpResult.Truncated && r.httpResult.Length >= 0:
+		length = fmt.Sprintf("the first %d of %d bytes", len(r.body), r.httpResult.Length)
+	case r.httpResult.Truncated:
 		length = "the first " + length
-	case r.call.Saved != "":
-		length = fmt.Sprintf("%d bytes", r.call.Length)
+	case r.httpResult.Saved != "":
+		length = fmt.Sprintf("%d bytes", r.httpResult.Length)
 	}
-	took := duration.Text(time.Duration(r.call.DurationMS) * time.Millisecond)
-	return fmt.Sprintf("%d %s in %s, %s", r.call.Status, http.StatusText(r.call.Status), took, length)
+	took := duration.Text(time.Duration(r.httpResult.DurationMS) * time.Millisecond)
+	return fmt.Sprintf("%d %s in %s, %s", r.httpResult.Status, http.StatusText(r.httpResult.Status), took, length)
 }
 
 // folder writes each body to a file DIR/QUEUE/ID.

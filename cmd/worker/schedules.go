@@ -13,7 +13,7 @@ type schedulesCommand struct {
 	List   schedulesList            `cmd:"" help:"List schedules with their last and next ticks."`
 	Run    nameAction[*cron.Runner] `cmd:"" set:"what=schedule" help:"Enqueue a schedule's job now, in addition to its ticks."`
 	Pause  nameAction[*cron.Runner] `cmd:"" set:"what=schedule" help:"Pause a schedule until it is resumed."`
-	Resume nameAction[*cron.Runner] `cmd:"" set:"what=schedule" help:"Resume a paused schedule. The ticks during the pause are skipped."`
+	Resume nameAction[*cron.Runner] `cmd:"" set:"what=schedule" help:"Resume a paused schedule. The ticks during the pause are dropped."`
 }
 
 func newSchedulesCommand() (c schedulesCommand) {

@@ -39,8 +39,8 @@ type Options struct {
 }
 
 const (
-	readTimeout   = 2 * time.Second        // for all reads of a scrape, except those of asynq's Inspector
-	healthTimeout = 400 * time.Millisecond // for checkRedis, so that a scrape is quick while Redis is away
+	readTimeout   = 2 * time.Second
+	healthTimeout = 400 * time.Millisecond // short, so that a scrape is quick while Redis is away
 )
 
 // collector reads the metrics of one scope at each scrape.

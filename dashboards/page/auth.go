@@ -60,7 +60,7 @@ func (p *Page) authorize(r *http.Request) (user string, ok bool) {
 	}
 	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	cookie, err := r.Cookie(p.cookieName())
-	return "token", strings.EqualFold(scheme, "Bearer") && equal(token, p.Token) || err == nil && equal(cookie.Value, p.cookie())
+	return "token", strings.EqualFold(scheme, "Bearer") && equal(token, p.Token) || err == nil && equal(cookie.Value, p.cookieValue())
 }
 
 // equal compares hashes in constant time, so that neither the texts nor their lengths leak.
@@ -78,7 +78,7 @@ func (p *Page) exchangeToken(w http.ResponseWriter, r *http.Request) bool {
 	}
 	// Lax and not Strict, so that a link from a chat or an alert opens the page.
 	http.SetCookie(w, &http.Cookie{
-		Name: p.cookieName(), Value: p.cookie(), MaxAge: int(cookieLifetime / time.Second),
+		Name: p.cookieName(), Value: p.cookieValue(), MaxAge: int(cookieLifetime / time.Second),
 		HttpOnly: true, SameSite: http.SameSiteLaxMode, Secure: r.TLS != nil || p.HTTPS,
 	})
 	q.Del("token")
@@ -90,15 +90,15 @@ func (p *Page) exchangeToken(w http.ResponseWriter, r *http.Request) bool {
 	return true
 }
 
-// cookie returns the value of the cookie. Pages with the same token and scope accept it.
-func (p *Page) cookie() string {
+// cookieValue returns the value of the cookie. Pages with the same token and scope accept it.
+func (p *Page) cookieValue() string {
 	mac := hmac.New(sha256.New, []byte(p.Token))
 	mac.Write([]byte("headgate page\x00" + p.queues.Scope()))
 	return hex.EncodeToString(mac.Sum(nil))
 }
 
 // cookieName differs between tokens, because browsers share the cookies of all ports of a host.
-func (p *Page) cookieName() string { return "headgate-" + p.cookie()[:8] }
+func (p *Page) cookieName() string { return "headgate-" + p.cookieValue()[:8] }
 
 // isLocal reports whether a request comes from a browser on this machine and names a local host. It
 // refuses names of other sites that resolve to this machine (DNS rebinding), and requests with a

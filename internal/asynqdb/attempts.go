@@ -54,8 +54,8 @@ func (db DB) NoteAttempt(ctx context.Context, queue, id string, a Attempt) error
 	return attemptScript.Run(ctx, db.Redis, []string{Hash(queue, id)}, text, KeptAttempts).Err()
 }
 
-// Attempts returns the last attempts of a job, the latest first, and the number of its forgiven
-// crashes. The list is empty if the first attempt succeeded.
+// Attempts returns the noted attempts of a job, the latest first, and the number of crashes of its
+// workers that did not count as failures.
 func (db DB) Attempts(ctx context.Context, queue, id string) (list []Attempt, crashes int, err error) {
 	fields, err := db.Redis.HMGet(ctx, Hash(queue, id), "attempts", "crashes").Result()
 	if err != nil {

@@ -24,8 +24,7 @@ const (
 	// heartbeat is the shortest regular interval between two lease renewals. With each renewal the
 	// leader also reads new lanes, and changes whose notifications were lost.
 	heartbeat = 500 * time.Millisecond
-	// DefaultMaxHeartbeat is the default of Config.MaxHeartbeat, the longest interval between two
-	// lease renewals while no turn is due.
+	// DefaultMaxHeartbeat is the Config.MaxHeartbeat of package scheduler.
 	DefaultMaxHeartbeat = 5 * time.Second
 	// LeaseMargin is added to the renewal interval to get the duration of the lease.
 	LeaseMargin = time.Second
@@ -45,7 +44,7 @@ const (
 	roundInterval = 2 * time.Millisecond
 	// grantInterval is the shortest interval between two rounds that give turns.
 	grantInterval = 5 * time.Millisecond
-	// slotsInterval is the interval at which servers of busy queues are asked for free slots.
+	// slotsInterval is the shortest interval between two requests for the servers' free slots.
 	slotsInterval = time.Second
 )
 
@@ -58,7 +57,7 @@ type Config struct {
 	LimiterHealth     *redishealth.Monitor // outages of the limiter's Redis
 	QueuesHealth      *redishealth.Monitor // outages of asynq's Redis
 	ReconcileInterval time.Duration        // between two passes over all waiting jobs
-	MaxHeartbeat      time.Duration        // longest interval between two lease renewals
+	MaxHeartbeat      time.Duration        // longest interval between two lease renewals while no turn is due
 	Stats             *stats.Recorder
 	// SlotsRequested is called when the leader asks the servers of these queues for their free
 	// worker slots. If it is nil, this process does not answer.
@@ -94,7 +93,7 @@ type dispatcher struct {
 	expectedChange   int64
 	subscribed       bool      // whether the subscription to notifications was ever established
 	renewAt          time.Time // time to take or renew the lease
-	heldUntil        time.Time // earliest end of another process's lease; zero if unknown
+	mustWaitUntil    time.Time // until then, this process does not try to take the lease
 	nextWaitDeadline time.Time
 	grantedAt        time.Time // time of the last turns
 	slotsRequestedAt time.Time
@@ -176,7 +175,6 @@ func (d *dispatcher) work(ctx context.Context) error {
 	if d.core == nil {
 		return nil
 	}
-	// The servers of queues whose granted jobs are late report their free worker slots.
 	if queues := d.core.QueuesToReport(d.clock.now()); len(queues) > 0 && time.Since(d.slotsRequestedAt) >= slotsInterval {
 		d.slotsRequestedAt = time.Now()
 		if err := d.limiterHealth.Note(ctx, d.Waits.RequestSlots(ctx, queues)); err != nil {
@@ -249,14 +247,14 @@ func (d *dispatcher) handle(ctx context.Context, n waitdb.Notification) bool {
 	}
 	switch {
 	case n.Kind == waitdb.SteppedDown && process != d.process:
-		d.heldUntil = now
+		d.mustWaitUntil = now
 		if successor != "" && successor != d.process {
-			d.heldUntil = now.Add(takeoverDelay)
+			d.mustWaitUntil = now.Add(takeoverDelay)
 		}
-		d.renewAt = d.heldUntil
+		d.renewAt = d.mustWaitUntil
 		return true
 	case n.Kind == waitdb.Reconnected || n.Kind == waitdb.LaneAdded || n.Kind == waitdb.DeadlineAdded:
-		if now.Before(d.heldUntil) || (d.core != nil && n.Number > 0 && n.Number <= d.lastLane) {
+		if now.Before(d.mustWaitUntil) || (d.core != nil && n.Number > 0 && n.Number <= d.lastLane) {
 			return false
 		}
 		if d.core != nil && n.Kind == waitdb.Reconnected {
@@ -274,8 +272,8 @@ func (d *dispatcher) handle(ctx context.Context, n waitdb.Notification) bool {
 	case n.Kind == waitdb.LeadRequested:
 		if _, scope := d.Waits.Scope(); d.Spread != nil && d.Spread.yield(scope, n.Name, int(n.Number)) {
 			d.stepDown(ctx, n.Name)
-			d.heldUntil = time.Now().Add(takeoverDelay)
-			d.renewAt = d.heldUntil
+			d.mustWaitUntil = time.Now().Add(takeoverDelay)
+			d.renewAt = d.mustWaitUntil
 		}
 		return true
 	case n.Kind == waitdb.SlotsReported:

@@ -29,7 +29,7 @@ func TestDispatcher_StepsDownWithoutCore(t *testing.T) {
 		_, rdb := redistest.Mini(t)
 		d := newReconciler(rdb)
 		d.process, d.core = "one", nil
-		other := dispatcher{process: "two", heldUntil: time.Now().Add(time.Minute), renewAt: time.Now().Add(time.Minute)}
+		other := dispatcher{process: "two", mustWaitUntil: time.Now().Add(time.Minute), renewAt: time.Now().Add(time.Minute)}
 		notifications := d.Waits.Notifications(t.Context())
 		<-notifications // that it has subscribed
 		if lead, err := d.Waits.BecomeLeader(t.Context(), d.process, time.Minute, 0, ""); err != nil || !lead.Held {

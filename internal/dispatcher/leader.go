@@ -47,7 +47,7 @@ func (d *dispatcher) renewLease(ctx context.Context) error {
 	now := time.Now()
 	if !l.Held {
 		d.core = nil
-		d.heldUntil = now.Add(l.RemainingLease)
+		d.mustWaitUntil = now.Add(l.RemainingLease)
 		d.renewAt = now.Add(l.RemainingLease + takeoverDelay)
 		return nil
 	}

@@ -18,7 +18,7 @@ type Core struct {
 	meters  map[string]*meter
 	queues  map[string]*queue
 	servers map[string]*server
-	// seq numbers turns, charges and new lanes. It is at least the number of each lane passed to
+	// seq numbers turns, charges and starts of waits. It is at least the number of each lane passed to
 	// AddLane.
 	seq int64
 	// due orders meters by the time at which they must be served; expiries orders lanes by the time

@@ -58,7 +58,7 @@ func (c *Core) grant(now int64, l *lane, r *Result) {
 	c.limitIfLate(now, l, len(l.overdue) > 0)
 	l.storeGranted(l.granted + 1)
 	l.queue.slotsInFlight++
-	l.passedSince = 0
+	l.slotWaitSince = 0
 	l.reserved = append(l.reserved, grant{id: r.Job, notifyAt: at, due: r.At, until: r.Until})
 	c.notify(at, l, r.Job)
 	c.expiries.putBy(&l.expiry, r.Until)

@@ -84,7 +84,7 @@ func (n *need) holdUntil(x wait, now int64) (until int64, useful bool) {
 		at = now + otherReturnTime
 	}
 	isSlower := returnTime > otherReturnTime || returnTime == otherReturnTime && n.name >= x.name
-	useful = n.lane.read && isSlower && !x.blocked && at-now <= returnTime
+	useful = n.lane.knowsNeeds && isSlower && !x.blocked && at-now <= returnTime
 	if x.behind {
 		return now + returnTime, useful
 	}
@@ -110,7 +110,7 @@ func (c *Core) useHolds(l *lane, now int64) {
 // shortly before x is ready. Otherwise two meters that get ready one after the other would serve
 // only lanes that need one of them.
 func (c *Core) prepareHolds(l *lane, x wait, now int64) {
-	meets := l.read && !x.behind && !x.blocked && !x.unknown && !c.isDisabled(meeting)
+	meets := l.knowsNeeds && !x.behind && !x.blocked && !x.unknown && !c.isDisabled(meeting)
 	for _, n := range l.needs {
 		if n == x.need {
 			continue
@@ -153,7 +153,7 @@ func (c *Core) payMissed(n *need, now int64) bool {
 			continue
 		}
 		s, t := siblings(o, n)
-		if s == t && o.chargedAt < n.lane.lastTurn || s != t && s.item.compare(&t.item) < 0 {
+		if s == t && o.chargedAt < n.lane.position || s != t && s.item.compare(&t.item) < 0 {
 			c.payOnce(o)
 			n.missed = append(n.missed, o)
 			o.until = max(o.until, now+o.returnTime())

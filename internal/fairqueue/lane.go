@@ -7,19 +7,19 @@ type lane struct {
 	queue    *queue
 	fairKey  string
 	weight   int64
-	lastTurn int64 // position: number of the lane's last turn or of its creation; smaller is earlier
+	position int64 // nextNumber at the lane's last turn, or at the start of its wait; smaller is earlier
 	// at is the need at whose meter the lane waits; nil if none of its jobs waits. item is the
 	// lane's entry among the lanes that can be granted there.
 	at           *need
 	item         item[*lane]
 	needs        []*need
-	read         bool    // needs contains the costs of the first job; false until the first reply of Redis
+	knowsNeeds   bool    // whether Redis has replied what the first job needs
 	pendingTurns int     // turns without a result
-	held         []int64 // the Turn.Held that Result.Next assumes; nil except while results are applied
-	// slotWait is the lane's entry among those that wait for a worker. passedSince is the start of
-	// the first such wait since the lane's last grant, or 0.
-	slotWait    item[*lane]
-	passedSince int64
+	held         []int64 // the Turn.Held to which Result.Next refers; nil except while results are applied
+	// slotWait is the lane's entry among those that wait for a worker. slotWaitSince is the start
+	// of the first such wait since the lane's last grant, or 0.
+	slotWait      item[*lane]
+	slotWaitSince int64
 
 	granted int // granted jobs that have not arrived: Redis's last reply plus the grants since then
 	// reserved lists granted jobs with reserved permits, oldest first. Any arriving job takes the
@@ -31,8 +31,8 @@ type lane struct {
 	expiry    item[*lane]
 	checkedAt int64
 	full      bool // the lane gets no turns: it has as many granted jobs as its meters give at once
-	// slotsReported is true from a slot report until the next ExpireGrants reply. Jobs that have
-	// arrived by this reply are assumed to have taken their slots before the report.
+	// slotsReported is true from a slot report until the next ExpireGrants reply. The report counts
+	// the slots of jobs that arrive in this time, so these jobs leave queue.slotsInFlight.
 	slotsReported bool
 }
 
@@ -42,11 +42,10 @@ type need struct {
 	Need
 	lane  *lane
 	share *share // the share of the lane's fairness key at the meter
-	// paid is the number of turns here that the lane is charged for and has not used. It exceeds 1
-	// only if the lane missed turns at a window. paidSince is the lane's position before these
-	// turns.
-	paid, paidSince int64
-	chargedAt       int64 // number of the last charge
+	// paid is the number of turns at the meter that the lane is charged for and has not used. Only
+	// payMissed makes it exceed 1. paidPosition is the lane's position before these turns.
+	paid, paidPosition int64
+	chargedAt          int64 // nextNumber at the last charge
 	hold
 }
 
@@ -77,20 +76,20 @@ func (c *Core) lane(name string) *lane {
 }
 
 // enter makes a lane wait at one of its meters, if it does not wait yet. Meters with waiting lanes
-// come first, because the lane must not overtake. Among several such meters, it waits at the one
-// that is ready last.
+// come first, because the lane must not overtake them. Among equal meters, it waits at the one that
+// is ready last.
 func (c *Core) enter(l *lane) {
 	if l.at != nil {
 		return
 	}
-	l.read, l.lastTurn = false, c.nextNumber()
+	l.knowsNeeds, l.position = false, c.nextNumber()
 	names := Meters(l.name)
 	var at *need
 	for _, name := range names {
 		n := &need{meter: c.meter(name), Need: Need{Cost: 1}, lane: l}
-		ofQueue := c.part(&n.shares, l.queue.name, l.queue.weight, l.lastTurn)
+		ofQueue := c.part(&n.shares, l.queue.name, l.queue.weight, l.position)
 		ofQueue.item.rank = l.queue.rank
-		n.share = c.part(ofQueue, l.fairKey, l.weight, l.lastTurn)
+		n.share = c.part(ofQueue, l.fairKey, l.weight, l.position)
 		l.needs = append(l.needs, n)
 		n.lanes++
 		if len(names) > 1 {
@@ -152,9 +151,9 @@ func (c *Core) enqueue(l *lane) {
 	l.dequeue()
 	l.item.rank = l.queue.rank
 	if n := l.at; c.hasPriority(n) {
-		n.returning.put(&l.item, n.paidSince)
+		n.returning.put(&l.item, n.paidPosition)
 	} else {
-		n.share.queue.put(&l.item, l.lastTurn)
+		n.share.queue.put(&l.item, l.position)
 		n.share.enter()
 	}
 }

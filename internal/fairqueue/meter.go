@@ -29,8 +29,8 @@ type meter struct {
 	// first lane gets a turn, although the meter is not ready by that reply. trustTime doubles with
 	// each such turn. A granted turn sets it to minTrust.
 	trustTime int64
-	// fullSince is when a concurrency limit was found full, or has last got back a permit since; 0
-	// if it is not full. interval is the average time from one returned permit to the next, in
+	// fullSince is the time since which a concurrency limit is full and has got no permit back; 0 if
+	// it is not full. interval is the average time from one returned permit to the next, in
 	// microseconds.
 	isConcurrency       bool
 	fullSince, interval int64

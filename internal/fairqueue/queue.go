@@ -97,9 +97,9 @@ func (c *Core) queue(name string) *queue {
 }
 
 // SetSlots sets the number of free worker slots that a server has for its queues, and the average
-// time in microseconds until it has one more; 0 if that is unknown. All granted
-// jobs that are not known to have arrived count as users of these slots, so the lanes of the queues
-// are checked for arrived jobs.
+// time until it has one more, in microseconds; 0 if the time is unknown. All granted jobs that are
+// not known to have arrived count as users of these slots, so the lanes of the queues are checked
+// for arrived jobs.
 func (c *Core) SetSlots(now int64, name string, free int, interval int64, queues []string) {
 	s := c.servers[name]
 	if s == nil {
@@ -176,7 +176,7 @@ func (c *Core) mayTakeTurn(now int64, l *lane) bool {
 	if q.stopped {
 		return false
 	}
-	return !q.isLimited(now) || q.hasFreeSlot(now) || !c.isContended(l) || l.passedSince > 0 && now >= l.passedSince+q.maxSlotWait(now)
+	return !q.isLimited(now) || q.hasFreeSlot(now) || !c.isContended(l) || l.slotWaitSince > 0 && now >= l.slotWaitSince+q.maxSlotWait(now)
 }
 
 // hasFreeSlot reports whether a worker is free for one more job of a queue, according to its
@@ -198,8 +198,8 @@ func (q *queue) hasFreeSlot(now int64) bool {
 	return len(used) == 0 || free > 0
 }
 
-// waitForWorker makes a lane wait until a worker is free. The lane releases
-// what it held. Of the waiting lanes, the lane that has been passed over for the longest comes first.
+// waitForWorker makes a lane wait until a worker is free. The lane releases what it held. The lane
+// with the earliest slotWaitSince comes first.
 func (c *Core) waitForWorker(now int64, l *lane) {
 	q := l.queue
 	if !q.stopped {
@@ -214,8 +214,8 @@ func (c *Core) waitForWorker(now int64, l *lane) {
 	l.dequeue()
 	l.at.waiting--
 	c.touched[l.at.meter] = true
-	l.passedSince = cmp.Or(l.passedSince, now)
-	q.waiting.put(&l.slotWait, l.passedSince)
+	l.slotWaitSince = cmp.Or(l.slotWaitSince, now)
+	q.waiting.put(&l.slotWait, l.slotWaitSince)
 }
 
 // stopWaiting ends the wait of a lane for a worker.

@@ -7,7 +7,7 @@ package fairqueue
 type share struct {
 	name   string
 	parent *share // nil for the root
-	// item is its entry in parent.children. item.key is its pass.
+	// item is the share's entry in parent.children. item.key is the share's pass.
 	item       item[*share]
 	parts      map[string]*share // all children by name
 	lanes      int               // number of its lanes, including those that wait at other meters
@@ -80,7 +80,7 @@ func (c *Core) pay(n *need) {
 // The pass of a strict queue does not change, because strict queues are ordered by rank only.
 func (c *Core) payOnce(n *need) {
 	if n.paid++; n.paid == 1 {
-		n.paidSince = n.lane.lastTurn
+		n.paidPosition = n.lane.position
 	}
 	n.chargedAt = c.nextNumber()
 	for s, weight := n.share, n.lane.weight; s.parent != nil; s, weight = s.parent, n.lane.queue.weight {
@@ -140,9 +140,9 @@ func (c *Core) before(a, b *need) bool {
 	case c.hasPriority(a) != c.hasPriority(b):
 		return c.hasPriority(a)
 	case c.hasPriority(a):
-		return a.paidSince < b.paidSince
+		return a.paidPosition < b.paidPosition
 	case s == t:
-		return a.lane.lastTurn < b.lane.lastTurn
+		return a.lane.position < b.lane.position
 	}
 	return s.item.compare(&t.item) < 0
 }

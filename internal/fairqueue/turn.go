@@ -5,10 +5,10 @@ import "slices"
 // pendingTurn is a turn that was sent to Redis and has no result yet.
 type pendingTurn struct {
 	Turn
-	from *need // of the meter that gave the turn
-	// lastTurn and paid are the lane's position and its paid turns at each of the needs, before the
+	from *need // the lane's need of the meter that gave the turn
+	// position and paid are the lane's position and its paid turns at each of the needs, before the
 	// turn. undo restores them.
-	lastTurn int64
+	position int64
 	paid     []int64
 	needs    []*need
 	// missed lists the other lanes that were charged for a missed turn just before this turn.
@@ -29,8 +29,8 @@ const (
 	clockSkew = 1_000
 )
 
-// wait says at which meter and until when a lane must wait: behind a lane that has an earlier turn
-// there, or because the meter has too few free permits.
+// wait says at which meter a lane must wait, and until when. If behind is true, another lane has an
+// earlier turn there. If behind is false, the meter has too few free permits.
 type wait struct {
 	*need
 	bound
@@ -93,13 +93,13 @@ func (c *Core) serve(m *meter, now int64, most int) {
 		if x.need != nil && n.lane.pendingTurns > 0 {
 			return // the lane's position depends on the pending turn
 		}
-		if x.behind || x.need != nil && n.lane.read && !early {
+		if x.behind || x.need != nil && n.lane.knowsNeeds && !early {
 			if !early {
 				c.holdWhile(n, x, now)
 			}
 			c.prepareHolds(n.lane, x, now)
 			if c.isDisabled(keepPosition) {
-				n.lane.lastTurn = c.nextNumber()
+				n.lane.position = c.nextNumber()
 			}
 			c.waitAt(x.need, x.at)
 			continue
@@ -124,8 +124,8 @@ func (c *Core) sleep(m *meter, at, now int64) {
 // other lanes; zero means now.
 func (c *Core) ready(n *need, now int64) bound { return n.boundOf(c.held(n, now) + n.Cost) }
 
-// blocker returns the other meter that a lane that has its turn at n must wait for, or an empty
-// wait if it can be granted. It charges the lane at the other meters where the lane has its turn.
+// blocker returns for which other meter a lane must wait that has its turn at the meter of `at`; an
+// empty wait means none. It charges the lane at the other meters where the lane has its turn.
 func (c *Core) blocker(at *need, now int64) (w wait) {
 	for _, n := range at.lane.needs {
 		if n == at {
@@ -153,7 +153,7 @@ func (c *Core) try(at *need, now int64) {
 		c.pay(n)
 	}
 	t := pendingTurn{
-		from: at, lastTurn: l.lastTurn, needs: l.needs, paid: make([]int64, len(l.needs)), missed: m.missed,
+		from: at, position: l.position, needs: l.needs, paid: make([]int64, len(l.needs)), missed: m.missed,
 		Turn: Turn{Lane: l.name, Advance: m.horizon(now) - now, Held: make([]int64, len(l.needs))},
 	}
 	for i, n := range l.needs {
@@ -165,7 +165,7 @@ func (c *Core) try(at *need, now int64) {
 	l.queue.pendingTurns++
 	m.left--
 	m.missed = nil
-	l.lastTurn = c.nextNumber()
+	l.position = c.nextNumber()
 	c.enqueue(l)
 }
 
@@ -283,7 +283,7 @@ func (c *Core) undo(t pendingTurn) {
 		}
 	}
 	if stayed {
-		l.lastTurn = min(l.lastTurn, t.lastTurn)
+		l.position = min(l.position, t.position)
 		if !l.isPassedOver() {
 			c.enqueue(l)
 		}
@@ -295,7 +295,7 @@ func (c *Core) updateNeeds(now int64, l *lane, r *Result) {
 	if l.at == nil || len(r.Next) != len(l.needs) {
 		return
 	}
-	l.read = true
+	l.knowsNeeds = true
 	for i, n := range l.needs {
 		n.Need = r.Next[i]
 		if advance := r.MaxAdvance; advance < maxAdvance { // for the next maxTrust, this applies to all lanes of the meter

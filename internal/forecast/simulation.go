@@ -30,12 +30,12 @@ type lane struct {
 	// standsFor is 0 for a lane that was read. Any other lane takes the place of standsFor lanes
 	// that were not read.
 	standsFor int64
-	costs     []costs // of the jobs that have not started, the next first; see given
+	costs     []costs // of the jobs that have not started, the next first; see started
 	// jobs counts all jobs. The first `waiting` of them wait, the first `known` of them wait or are
 	// pending, and the rest is planned.
 	jobs, waiting, known int64
 
-	given      int64   // number of jobs of costs[0] that have started
+	started    int64   // number of jobs of costs[0] that have started
 	times      []int64 // start times of the simulated jobs, Unix microseconds
 	waits      []int64 // by meter, the total time for which jobs waited for it, microseconds
 	longestAt  []int   // for each start in times, the index of the meter with the longest wait so far
@@ -46,8 +46,8 @@ type lane struct {
 	slowest              int
 	lastStart            int64 // start of the lane's last job; far if unknown
 	estimated            bool  // some start times are estimates
-	// next lists what the first job needs of each meter. held has the permits of each meter for
-	// lanes with an earlier turn. Need.Ready is the time at which the meter has the cost and held.
+	// next lists what the first job needs of each meter. held is Turn.Held of the last turn. At
+	// Need.Ready the meter has free permits for Need.Cost and held.
 	next []fairqueue.Need
 	held []int64
 }
@@ -68,7 +68,7 @@ func (l *lane) add(c costs) {
 // cost returns the cost of the first job at a meter, in whole permits. It rounds up or down, so
 // that the mean over all jobs stays right.
 func (l *lane) cost(meter int) int64 {
-	mean, n := l.costs[0].of[meter], float64(l.given)
+	mean, n := l.costs[0].of[meter], float64(l.started)
 	return int64(math.Floor((n+1)*mean+1e-9) - math.Floor(n*mean+1e-9))
 }
 
@@ -161,7 +161,7 @@ func (s *simulation) simulate(steps int) *Forecast {
 		results = results[:0]
 		turns := core.Turns(now, min(64, steps))
 		for _, t := range turns { // as Redis does: first all outcomes, then the next needs of the lanes
-			results = append(results, s.try(now, s.lanes[t.Lane], t.Held))
+			results = append(results, s.giveTurn(now, s.lanes[t.Lane], t.Held))
 		}
 		for i, t := range turns {
 			if l := s.lanes[t.Lane]; len(l.costs) > 0 {
@@ -189,8 +189,8 @@ func (s *simulation) simulate(steps int) *Forecast {
 	return &s.Forecast
 }
 
-// try returns what Redis would reply to a turn.
-func (s *simulation) try(now int64, l *lane, held []int64) fairqueue.Result {
+// giveTurn grants the lane's first job if Redis would, and returns what Redis would reply.
+func (s *simulation) giveTurn(now int64, l *lane, held []int64) fairqueue.Result {
 	switch {
 	case slices.ContainsFunc(l.meters, func(m *simMeter) bool { return m.refusedIn == s.batchNumber }):
 		return fairqueue.Result{Outcome: fairqueue.Skipped}
@@ -255,8 +255,8 @@ func (l *lane) start(now int64) {
 	}
 	l.times, l.longestAt = append(l.times, now), append(l.longestAt, longest)
 	l.headSince, l.slowest, l.slowestAt = now, 0, now
-	if l.given++; l.given == l.costs[0].jobs {
-		l.costs, l.given = l.costs[1:], 0
+	if l.started++; l.started == l.costs[0].jobs {
+		l.costs, l.started = l.costs[1:], 0
 	}
 }
 
@@ -269,7 +269,7 @@ func (l *lane) remaining(meter int) (jobs, permits int64) {
 	for i, c := range l.costs {
 		n := c.jobs
 		if i == 0 {
-			n -= l.given
+			n -= l.started
 		}
 		jobs += n
 		sum += float64(n) * c.of[meter]

@@ -18,15 +18,16 @@ type Limit struct {
 	KeyExpr string // expression of the key, such as host(payload.url), if it is known
 	// Keyed reports whether the limit has keys. If the expression is unknown, Keyed is guessed from
 	// the waiting jobs and the blocks.
-	Keyed        bool
-	HasShortWait bool // jobs wait, but none of them for 3 s or more, as far as known
+	Keyed         bool
+	WaitsAreShort bool // jobs wait, but none of them for 3 s or more, as far as known
 	// DefaultMeter is the meter of the empty key. Its rate and capacity are those of every key
 	// without an override. It is zero if the limit was deleted.
 	DefaultMeter waitdb.Meter
 	// Meters are the meters of TopKeys, or DefaultMeter for a limit without keys. For a limit with
 	// keys, Meters is empty if no job needs a key.
 	Meters []waitdb.Meter
-	// Permits, Allowed and Denied are rates per second over the last ten seconds, of all keys.
+	// Permits are the permits taken, Allowed and Denied the calls allowed and denied: each per
+	// second over the last ten seconds, for all keys together.
 	Permits, Allowed, Denied float64
 	// NextIn is the time until the next permit of any of Meters. If NextKnown is false, NextIn is
 	// only an estimate.
@@ -48,7 +49,7 @@ type State string
 const (
 	Paused          State = "paused"
 	Blocked         State = "blocked"           // blocked, and the limit has no keys
-	Exhausted       State = "exhausted"         // no permit for more than a minute
+	Exhausted       State = "exhausted"         // the next permit comes in more than a minute
 	WillBeExhausted State = "will be exhausted" // exhausted before all waiting jobs have run
 	Saturated       State = "saturated"         // jobs wait for 3 s or more, and take each permit as it comes
 	KeysBlocked     State = "keys blocked"
@@ -85,7 +86,7 @@ func (l *Limit) complete(s *Status, keyOf func(limit string) (expr string, known
 	for _, d := range demand[:min(MaxKeys, len(demand))] {
 		l.TopKeys = append(l.TopKeys, d.Key)
 	}
-	l.HasShortWait = l.Waiting > 0 && (l.Since.IsZero() || s.At.Sub(l.Since) < shortWait)
+	l.WaitsAreShort = l.Waiting > 0 && (l.Since.IsZero() || s.At.Sub(l.Since) < shortWait)
 	l.Blocks = slices.DeleteFunc(l.Blocks, func(b throttle.Blocked) bool { return !b.Until.After(s.At) })
 	slices.SortStableFunc(l.Blocks, func(a, b throttle.Blocked) int { return a.Until.Compare(b.Until) })
 	l.Keyed = slices.ContainsFunc(l.TopKeys, func(key string) bool { return key != "" }) ||
@@ -129,7 +130,7 @@ func (l *Limit) setState() {
 		l.State = Exhausted
 	case l.Waiting > 0 && l.IsBottleneck && !l.Keyed && l.Windowed() && l.Fill < 1:
 		l.State = WillBeExhausted
-	case l.Waiting > 0 && !l.HasShortWait:
+	case l.Waiting > 0 && !l.WaitsAreShort:
 		l.State = Saturated
 	case blocked:
 		l.State = KeysBlocked

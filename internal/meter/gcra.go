@@ -11,7 +11,7 @@ package meter
 type gcra struct {
 	n, period, capacity int64
 	tat, rest           int64
-	given, used         int64 // permits given back so far, and time of the last Take or GiveBack
+	given, usedAt       int64 // sum of the k of GiveBack calls, and time of the last Take or GiveBack
 }
 
 // Define keeps the number of permits in use at l.Since, rounded up. From l.Since on, these permits
@@ -25,7 +25,7 @@ func (g *gcra) Define(l *Limit) {
 	g.tat, g.rest = 0, 0
 	if before.tat >= l.Since && before.tat > 0 {
 		g.Take(l.Since, owed(before.tat-l.Since, before.rest, before.n, before.period))
-		g.used = before.used
+		g.usedAt = before.usedAt
 	}
 }
 
@@ -63,18 +63,18 @@ func (g *gcra) Take(now, k int64) Mark {
 	if g.tat >= MaxTime {
 		g.tat, g.rest = MaxTime, 0
 	}
-	g.used = now
+	g.usedAt = now
 	return Mark{g.tat, g.given}
 }
 
-// GiveBack moves tat back by up to k intervals. All permits of later calls stay taken, because
-// these calls may have taken them just now.
+// GiveBack moves tat back by up to k intervals. The permits that other calls have taken since the
+// mark count as taken now, because the meter does not know when they were taken.
 func (g *gcra) GiveBack(now, k, _ int64, mark Mark) {
 	if g.tat == MaxTime || g.given < mark[1] {
 		return
 	}
 	givenUS, part := Span(g.given-mark[1], g.n, g.period)
-	others := g.tat + min(1, g.rest) - mark[0] + givenUS // time that the permits of later calls take
+	others := g.tat + min(1, g.rest) - mark[0] + givenUS // intervals of the permits that other calls have taken since the mark
 	us, over := Span(k, g.n, g.period)
 	tat, rest := g.tat-us, g.rest-over
 	if rest < 0 {
@@ -86,7 +86,7 @@ func (g *gcra) GiveBack(now, k, _ int64, mark Mark) {
 	if others < 0 || tat > g.tat || tat == g.tat && rest >= g.rest {
 		return
 	}
-	g.tat, g.rest, g.given, g.used = tat, rest, g.given+k, now
+	g.tat, g.rest, g.given, g.usedAt = tat, rest, g.given+k, now
 }
 
 // Left returns the number of whole intervals by which tat may still move.

@@ -165,7 +165,7 @@ const GiveBackTime = int64(time.Hour / time.Microsecond)
 // Expired reports whether the caller can drop the meter: all its permits have been free for Grace,
 // and no call can give permits back any more.
 func Expired(m Meter, now int64) bool {
-	if g, ok := m.(*gcra); ok && g.given > 0 && g.used > now-Grace-GiveBackTime {
+	if g, ok := m.(*gcra); ok && g.given > 0 && g.usedAt > now-Grace-GiveBackTime {
 		return false
 	}
 	return m.FullAt(now-Grace) <= now-Grace

@@ -49,14 +49,14 @@ func New(log *slog.Logger, name string, rdb redis.UniversalClient, prefixes ...s
 	return &Monitor{log: log, name: name, rdb: rdb, cluster: cluster, prefixes: prefixes}
 }
 
-// MonitorsOf returns the Monitors of a *scheduler.Server: one for its queues without shards, and one
-// for each shard. Package scheduler sets MonitorsOf, because this package cannot import it.
+// MonitorsOf returns the Monitors of asynq's Redis in a *scheduler.Server, one for each scope.
+// Package scheduler sets MonitorsOf, because this package cannot import it.
 var MonitorsOf func(server any) []*Monitor
 
 // Note records the error of a call, or nil after a success. It ignores errors of calls whose
-// context has ended, and calls that began before the last change of the state. For an error about a
-// missing right, and for a success while other commands may fail (see Monitor), Note records the
-// result of check instead, at most once in checkInterval.
+// context has ended, and calls that began before the last change of the state. It calls check
+// instead, at most once in checkInterval, after the first error about a missing right, and after a
+// success while other commands may fail (see Monitor).
 func (m *Monitor) Note(ctx context.Context, began time.Time, err error) {
 	if err = Unavailable(err); err != nil && ctx.Err() != nil {
 		return
@@ -197,16 +197,16 @@ func MayBeLate(ctx context.Context) context.Context { return context.WithValue(c
 
 // Handle implements slog.Handler. Each warning or error causes a check, because it may be logged
 // before any Monitor has noticed the outage.
-func (q *OutageFilter) Handle(ctx context.Context, r slog.Record) error {
+func (f *OutageFilter) Handle(ctx context.Context, r slog.Record) error {
 	if r.Level < slog.LevelWarn || ctx.Value(monitorKey{}) != nil {
-		return q.Handler.Handle(ctx, r)
+		return f.Handler.Handle(ctx, r)
 	}
 	isAboutRights := strings.Contains(r.Message, "NOPERM")
 	r.Attrs(func(a slog.Attr) bool {
 		isAboutRights = isAboutRights || strings.Contains(a.Value.String(), "NOPERM")
 		return true
 	})
-	for _, m := range q.Monitors {
+	for _, m := range f.Monitors {
 		ended, down := m.state()
 		if down == nil {
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), checkTimeout)
@@ -219,11 +219,11 @@ func (q *OutageFilter) Handle(ctx context.Context, r slog.Record) error {
 			return nil
 		}
 	}
-	return q.Handler.Handle(ctx, r)
+	return f.Handler.Handle(ctx, r)
 }
 
 // WithAttrs implements slog.Handler. It ignores attributes and groups, which a worker does not use.
-func (q *OutageFilter) WithAttrs([]slog.Attr) slog.Handler { return q }
+func (f *OutageFilter) WithAttrs([]slog.Attr) slog.Handler { return f }
 
 // WithGroup implements slog.Handler.
-func (q *OutageFilter) WithGroup(string) slog.Handler { return q }
+func (f *OutageFilter) WithGroup(string) slog.Handler { return f }

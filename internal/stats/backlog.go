@@ -92,8 +92,9 @@ type Requirements struct {
 type RuleFunc func(ctx context.Context, job throttle.JobID, task *asynq.Task) (r Requirements, known bool)
 
 // ReadDemand returns the demand for each meter, the highest first, and for each limit. A job counts
-// as waiting at a meter that is a bottleneck in the forecast, or has a key and lanes: the forecast
-// may not cover all keys. If no dispatcher runs, a job counts as waiting at all its meters.
+// as waiting at the meters that are bottlenecks in the forecast. It also counts at meters that have
+// a key and lanes, because the forecast may not cover all keys. If no dispatcher runs, a job counts
+// as waiting at all its meters.
 func ReadDemand(ctx context.Context, limiter *waitdb.DB, f *forecast.Forecast, hasDispatcher bool) ([]waitdb.Demand, map[string]LimitDemand, error) {
 	meters, err := limiter.Demands(ctx)
 	if err != nil {
@@ -261,21 +262,21 @@ func readSample(ctx context.Context, db asynqdb.DB, limiter *waitdb.DB, queue st
 	if err != nil {
 		return 0, nil, nil, err
 	}
-	waiting, err := limiter.Known(ctx, all)
+	known, err := limiter.Known(ctx, all)
 	if err != nil {
 		return 0, nil, nil, err
 	}
 	for i, text := range messages {
-		if message, err := asynqdb.ParseMessage([]byte(text)); !waiting[i] && text != "" && err == nil {
+		if message, err := asynqdb.ParseMessage([]byte(text)); !known[i] && text != "" && err == nil {
 			jobs, tasks = append(jobs, all[i]), append(tasks, message.Task)
 		}
 	}
 	return len(all), jobs, tasks, nil
 }
 
-// addSample adds the sampled jobs of a queue. If a sampled job represents more than one job,
-// addSample leaves out needs for a key that occurs only once in the sample: the other jobs probably
-// need other keys.
+// addSample adds the sampled jobs of a queue. If a sampled job stands for several jobs, addSample
+// leaves out needs for a key that occurs only once in the sample. The jobs that were not read
+// probably need other keys.
 func (p *Pending) addSample(queue string, sample []Requirements, jobsPerSampled float64) {
 	uses := map[throttle.Need]int{}
 	meter := func(n throttle.Need) throttle.Need { return throttle.Need{Limit: n.Limit, Key: n.Key} }

@@ -9,8 +9,7 @@
 -- ARGV[3] time of the retry: now, Unix second
 -- ARGV[4] seconds that the job's Unique lock, if it has one, must last
 -- ARGV[5] number of crashes after which a further crash is not retried
--- ARGV[6] name of the dequeue of the expected lease, or ''; see lease.lua
--- ARGV[7] Unix second at or before which the expected lease has ended, or 0
+-- ARGV[6], ARGV[7] the expected lease: `name` and `ended` of lease.lua
 -- Returns 1 if the job is retried; 0, without a change, if its workers have crashed too often;
 --   asynq's error NOT FOUND if the job is not active or has another lease
 -- @include put_back

@@ -11,8 +11,7 @@
 --   lock_seconds  seconds that its Unique lock, if it has one, must last
 --   scope         scope in which the job was denied; only such a job can be promoted or postponed.
 --                 '' if the job was not denied
---   name          name of the dequeue of the expected lease, or ''; see lease.lua
---   ended         Unix second at or before which the expected lease has ended, or 0
+--   name, ended   the expected lease: see lease.lua
 -- Returns for each job 1 if it was put back, or 0 if it is not active or has another lease
 -- @include put_back
 local active, lease, retry = KEYS[1], KEYS[2], KEYS[3]

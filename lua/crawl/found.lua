@@ -11,7 +11,7 @@
 --   waiting        the caller must enqueue a job for the URL. A repeated call for the page returns
 --                  waiting again while no job has taken the URL: the page's job may have died
 --                  before it enqueued the URL's job
---   another state  the URL is left out for this reason. A later call for the URL decides anew
+--   another state  the URL is left out for this reason
 --   ''             the URL needs no job: it is a page already, or was disallowed before
 -- @include crawl
 local crawl, start, life, page = ARGV[1], ARGV[2], ARGV[3], ARGV[6]

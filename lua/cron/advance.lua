@@ -5,7 +5,7 @@
 -- ARGV[2] time up to which the schedule's ticks are done, Unix seconds
 -- ARGV[3] zone and cron line of the schedule; '' if the schedule is removed or disabled: then the
 --   recorded time stays as it is
--- ARGV[4] outcome of the tick: enqueued, skipped: … or failed: …; '' if the call is for no tick
+-- ARGV[4] outcome of the tick: 'enqueued', 'skipped: …' or 'failed: …'; '' if there is no tick
 -- ARGV[5] ID and queue of the tick's job; '' if this replica enqueued no job
 -- Returns 1, or 0 if the recorded time stays as it is
 -- @include scope
@@ -22,7 +22,7 @@ if is_new and outcome ~= '' then
   call('HSET', schedule, 'tick', last, 'outcome', outcome)
   call('HINCRBY', schedule, string.match(outcome, '^%l+'), 1)
 end
--- Another replica may have recorded the tick as skipped. The job that this replica enqueued wins.
+-- Another replica may have recorded the tick as skipped, which stays counted.
 if job ~= '' and call('HGET', schedule, 'tick') == last then call('HSET', schedule, 'job', job, 'outcome', outcome) end
 if spec ~= '' then
   call('HSET', schedule, 'spec', spec)

@@ -2,7 +2,7 @@
 -- lane is granted if every meter that the job needs has its permits now, or will have them soon
 -- enough. The permits of the granted job are reserved. The job takes them in acquire.lua, which
 -- checks the limits. So two leaders at once can be unfair, but cannot exceed a limit.
--- Safe to repeat: a repeat of the same call gives no turns.
+-- Safe to repeat: a repeat of a call that has granted jobs gives no turns.
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] process that calls as the leader
 -- ARGV[2] longest time from a grant until its permits exist, for any job, microseconds
@@ -14,15 +14,16 @@
 --   advance_us  the same as ARGV[2] for the job of this turn
 --   held        for each of the lane's meters, the number of permits that are held for other lanes;
 --               the numbers are separated by commas
--- Returns {0} if another process leads; {-1, now_us} if this is a repeat of a call that has granted
---   jobs; else a list of now_us, the names of limits whose calendars must be extended, a row for
---   each turn and a row for each lane. The row of a turn:
+-- Returns {0} if another process leads, and {-1, now_us} for a repeat of a call that has granted
+--   jobs. Any other call returns a list: now_us; a text of the names of limits whose calendars must
+--   be extended, separated by spaces; a row for each turn; and a row for each lane, in the order of
+--   the lanes' first turns. The row of a turn:
 --   outcome            number of a fairqueue.Outcome; the row has more fields if a job is granted:
 --   job                ID of the granted job
 --   at_us, until_us    time from and until which its permits are reserved, Unix microseconds
 --   takes_early        1 if the job may take the permits before they exist, else 0
 --   The row of a lane:
---   granted            number of its granted jobs
+--   granted            number of its granted jobs that have not taken their permits yet
 --   max_advance_us     the same as ARGV[2] for the lane's next job
 --   and, if a next job waits and all its limits exist, for each meter:
 --   cost, ready_at_us  the job's permits, and the time from which they exist, Unix microseconds

@@ -4,7 +4,7 @@
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] process that calls as the leader
 -- ARGV[2] number of the last lane that the process knows
--- ARGV[3…] each meter, and the number of lanes that wait at the meter
+-- ARGV[3…] each meter, and the number of lanes that share it
 -- Returns the meters that this call has marked. The caller must look at these meters, because
 --   permits that became free before the mark may not have been published
 -- @include mark

@@ -50,8 +50,8 @@ func (r *Runner) Pause(ctx context.Context, name string) error {
 	return r.logChange(ctx, name, "paused")
 }
 
-// Resume ends a Pause. The ticks during the pause are dropped, and do not count as missed. If the
-// entry is not paused, Resume does nothing.
+// Resume ends a Pause. The ticks during the pause are dropped, and no number in Status counts them.
+// If the entry is not paused, Resume does nothing.
 func (r *Runner) Resume(ctx context.Context, name string) error {
 	_, stored, now, err := r.find(ctx, name)
 	if err != nil || stored.Paused == 0 {
@@ -100,8 +100,8 @@ func (r *Runner) Trigger(ctx context.Context, name string) (string, error) {
 // logChange adds a line to the changelog, with the actor of throttle.WithActor. what is a past
 // participle, such as "paused".
 func (r *Runner) logChange(ctx context.Context, name, what string) error {
-	log := throttle.New(r.rdb, throttle.Options{Scope: r.scope, Logger: r.log})
-	if err := log.Internals().Note(ctx, throttle.Change{What: what, Schedule: name}); err != nil {
+	changelog := throttle.New(r.rdb, throttle.Options{Scope: r.scope, Logger: r.log})
+	if err := changelog.Internals().Note(ctx, throttle.Change{What: what, Schedule: name}); err != nil {
 		return fmt.Errorf("schedule %s was %s, but the changelog could not be written: %w", name, what, err)
 	}
 	return nil

@@ -34,16 +34,15 @@ type Admission struct {
 
 // Check returns an error that names the first window in which the history has more permits than the
 // limit guarantees. The history may be in any order, and is not changed. The limit must be valid,
-// and must not have changed meanwhile.
+// and must not have changed during the history.
 func Check(limit throttle.Limit, history []Admission) error {
 	return CheckStarts(limit, history, 0)
 }
 
 // CheckStarts is like Check, but the history has the times at which calls were sent. A call may be
 // sent up to late after its permits were taken, so CheckStarts allows more calls in a window. For a
-// Concurrency limit late has no effect. If
-// late is above 0, CheckStarts checks each two adjacent windows of a FixedWindow together, and
-// ignores the Margin.
+// Concurrency limit late has no effect. If late is above 0, CheckStarts ignores the Margin of a
+// FixedWindow.
 func CheckStarts(limit throttle.Limit, starts []Admission, late time.Duration) error {
 	violations := judge(limit, starts, late.Microseconds())
 	if len(violations) == 0 {
@@ -86,6 +85,6 @@ func sorted(history []Admission) []Admission {
 }
 
 // clock formats a time, which is a number of microseconds since 1970.
-func clock(us int64) string {
+func formatTime(us int64) string {
 	return time.UnixMicro(us).UTC().Format("2006-01-02 15:04:05.000000")
 }

@@ -40,7 +40,7 @@ func overRate(limit throttle.Limit, history []Admission, late int64) (violations
 		sum += int64(a.Cost)
 		if l := level(a.At); !a.Debt && l.Sub(l, least).Cmp(most) > 0 {
 			violations = append(violations, fmt.Sprintf("%d permits from %s to %s, more than capacity %d and %s",
-				sum-before, clock(since), clock(a.At), capacity, limit.Rate))
+				sum-before, formatTime(since), formatTime(a.At), capacity, limit.Rate))
 		}
 	}
 	return violations
@@ -56,7 +56,7 @@ func overSliding(limit throttle.Limit, history []Admission, late int64) (violati
 	slide(history, times*period-late, func(first, last Admission, sum int) {
 		if sum > int(times)*limit.Rate.N && !last.Debt {
 			violations = append(violations, fmt.Sprintf("%d permits from %s to %s, within %s; at most %d",
-				sum, clock(first.At), clock(last.At), time.Duration(times*period-late)*time.Microsecond, int(times)*limit.Rate.N))
+				sum, formatTime(first.At), formatTime(last.At), time.Duration(times*period-late)*time.Microsecond, int(times)*limit.Rate.N))
 		}
 	})
 	return violations
@@ -92,13 +92,13 @@ func overAligned(limit throttle.Limit, history []Admission) (violations []string
 		}
 		if sum > limit.Rate.N {
 			violations = append(violations, fmt.Sprintf("%d permits in the window %s up to %s, at most %d",
-				sum, window, clock(a.At), limit.Rate.N))
+				sum, window, formatTime(a.At), limit.Rate.N))
 		} else if margin := limit.Margin.Microseconds(); margin > 0 && label(a.At-margin) != window {
 			violations = append(violations, fmt.Sprintf("a permit at %s, %d µs after the window %s started: no permit is allowed in its first %s",
-				clock(a.At), a.At-start(label, a.At, margin), window, limit.Margin))
+				formatTime(a.At), a.At-start(label, a.At, margin), window, limit.Margin))
 		} else if margin > 0 && label(a.At+margin) != window {
 			violations = append(violations, fmt.Sprintf("a permit at %s, in the last %s of the window %s, in which none is allowed",
-				clock(a.At), limit.Margin, window))
+				formatTime(a.At), limit.Margin, window))
 		}
 	}
 	return violations
@@ -125,7 +125,7 @@ func overAlignedLate(limit throttle.Limit, history []Admission, late int64) (vio
 		}
 		if n := limit.Rate.N; !a.Debt && (sure > n || between > 0 && before+between+sure > 2*n) {
 			violations = append(violations, fmt.Sprintf("%d calls certainly in the window %s up to %s, %d in it or the one before, %d certainly in the one before; at most %d in each",
-				sure, window, clock(a.At), between, before, n))
+				sure, window, formatTime(a.At), between, before, n))
 		}
 	}
 	return violations
@@ -189,7 +189,7 @@ func overHeld(limit throttle.Limit, history []Admission) (violations []string) {
 			ended = ended[1:]
 		}
 		if held += a.Cost; held > limit.Capacity {
-			violations = append(violations, fmt.Sprintf("%d permits held at %s, at most %d", held, clock(a.At), limit.Capacity))
+			violations = append(violations, fmt.Sprintf("%d permits held at %s, at most %d", held, formatTime(a.At), limit.Capacity))
 		}
 	}
 	return violations

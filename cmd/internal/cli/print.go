@@ -42,7 +42,7 @@ func Cell(text string) string { return display.Line(text, cellBytes) }
 // instead of a table.
 func List[Row any](w io.Writer, asJSON bool, rows []Row, emptyText string, titles ...string) error {
 	if asJSON {
-		return JSON(w, append([]Row{}, rows...)) // no rows are printed as [], not as null
+		return JSON(w, append([]Row{}, rows...)) // an empty list is printed as [], not as null
 	}
 	if len(rows) == 0 {
 		_, err := fmt.Fprintln(w, emptyText)
@@ -59,7 +59,7 @@ func Table[Row any](w io.Writer, rows []Row, titles ...string) error {
 	fmt.Fprintln(columns, strings.Join(titles, "\t")+"\t")
 	for _, row := range rows {
 		for _, title := range titles {
-			fmt.Fprint(columns, Cell(columnText(reflect.Indirect(reflect.ValueOf(row)), title)), "\t") // also after an empty text: tabwriter ends a column at the first row that lacks the cell
+			fmt.Fprint(columns, Cell(columnText(reflect.Indirect(reflect.ValueOf(row)), title)), "\t") // ends each cell, even an empty one, because tabwriter ends a column at a row without the cell
 		}
 		fmt.Fprintln(columns)
 	}
@@ -182,7 +182,7 @@ func Fields(w io.Writer, lines [][2]string) error {
 	return columns.Flush()
 }
 
-// Text has any bytes. In JSON it is a string, or an object {"base64": …} if the bytes are not UTF-8.
+// Text may contain any bytes. In JSON it is a string, or {"base64": …} if it is not UTF-8.
 type Text string
 
 // MarshalJSON implements json.Marshaler.

@@ -42,15 +42,15 @@ func (s *Store) runMini(ctx context.Context) error {
 			m.Server().ServeConn(conn)
 		}
 	})
-	last, due, failing := time.Now(), time.Now(), false
+	expired, due, failing := time.Now(), time.Now(), false
 	for ctx.Err() == nil {
 		select {
 		case <-ctx.Done():
 		case <-time.After(checkInterval):
 		}
 		now := time.Now()
-		m.FastForward(now.Sub(last)) // expires keys
-		if last = now; now.After(due) {
+		m.FastForward(now.Sub(expired)) // expires keys
+		if expired = now; now.After(due) {
 			err := save(rdb, file)
 			if err != nil && !failing {
 				s.log(fmt.Sprintf("saving the jobs in %s: %v", s.dir, err))

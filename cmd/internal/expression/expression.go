@@ -120,8 +120,8 @@ func evaluate[T any](p *program, source Source, convert func(any) (T, error)) (T
 // maxReason bounds an error of expr in bytes, because the error can contain a value.
 const maxReason = 300
 
-// noField matches expr's error about a field of a value that has no fields.
-var noField = regexp.MustCompile(`^cannot fetch (\S+) from (\S+)`)
+// fetchError matches expr's error about a field of a value that has no fields.
+var fetchError = regexp.MustCompile(`^cannot fetch (\S+) from (\S+)`)
 
 // explain adds the expression to an error. It puts an error of expr into plain words on one line.
 func (p *program) explain(err error) error {
@@ -129,7 +129,7 @@ func (p *program) explain(err error) error {
 		reason := strings.TrimSpace(strings.SplitN(shown.Message, "\n", 2)[0])
 		reason = strings.TrimPrefix(reason, "runtime error: ")
 		_, field, noSuchName := strings.Cut(reason, "taskNames has no field ")
-		fetched := noField.FindStringSubmatch(reason)
+		fetched := fetchError.FindStringSubmatch(reason)
 		switch {
 		case noSuchName:
 			reason = fmt.Sprintf("task has no field %s: want task.type, task.queue or task.id", field)
@@ -156,7 +156,7 @@ func (p *program) explain(err error) error {
 }
 
 // costlyFunctions are the functions whose time or result grows with the product of their arguments.
-// Only the first argument can be anything but a literal.
+// All arguments but the first must be literals.
 var costlyFunctions = []string{"join", "repeat", "replace", "trim"}
 
 // Visit collects the variables, and rejects what could be slow. The compiler calls it for each node

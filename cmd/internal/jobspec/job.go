@@ -40,7 +40,7 @@ type Options struct {
 	Priority  *scheduler.PriorityLevel `json:"priority" want:"\"high\", \"normal\" or \"low\"" placeholder:"high|normal|low" help:"Priority among jobs that wait for the same permits, instead of the config's."`
 	Timeout   time.Duration            `json:"timeout" want:"a duration in quotes, such as \"90s\", \"24h\" or \"7d\"" placeholder:"DURATION" help:"Timeout of one run."`
 	Deadline  time.Time                `json:"deadline" want:"a time in quotes, such as \"2026-01-02T15:04:05Z\"" placeholder:"TIME" help:"Archive the job if it is not done by this time."`
-	Unique    time.Duration            `json:"unique" want:"a duration in quotes, such as \"90s\", \"24h\" or \"7d\"" placeholder:"DURATION" help:"Do not add the job if one with the same type, payload and queue was added with --unique and is not done. The lock of a job ends after this time at the latest."`
+	Unique    time.Duration            `json:"unique" want:"a duration in quotes, such as \"90s\", \"24h\" or \"7d\"" placeholder:"DURATION" help:"Do not add the job if one with the same type, payload and queue was added with --unique and is not done. A job excludes others for at most this time, not counting its waits for limits."`
 }
 
 // Validate returns the first error of the job.
@@ -110,7 +110,7 @@ func (j Job) Fill(defaults Options, c *config.Config) Job {
 
 // Task returns the asynq task of a filled job.
 func (j Job) Task() *asynq.Task {
-	opts := []asynq.Option{ // asynq ignores an option with a zero value
+	opts := []asynq.Option{ // a zero duration or time means asynq's default
 		asynq.TaskID(j.ID), asynq.Queue(j.Queue), asynq.MaxRetry(*j.MaxRetry), asynq.ProcessAt(j.At),
 		asynq.Retention(j.Retention), asynq.Timeout(j.Timeout), asynq.Deadline(j.Deadline),
 	}

@@ -75,7 +75,7 @@ func (w *Worker) reload(ctx context.Context) error {
 	if text := crawlWarning(next); text != "" {
 		w.log.Warn(text)
 	}
-	if fields := w.started.NeedsRestart(next); len(fields) > 0 {
+	if fields := w.startConfig.NeedsRestart(next); len(fields) > 0 {
 		w.log.Warn("a restart is needed for some changes", "fields", strings.Join(fields, ", "))
 	}
 	w.logRemoved(old, next)

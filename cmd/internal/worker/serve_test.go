@@ -253,7 +253,7 @@ func TestTroubles_AreExplained(t *testing.T) {
 			redisDo(t, admin, tt.mends)
 			wait("end", false, "200 ok")
 			proctest.Until(t, "end in the log", func() bool {
-				return strings.Contains(log.String(), "Redis is back: jobs go on") || strings.Contains(log.String(), "keeps jobs and limits again")
+				return strings.Contains(log.String(), "Redis is back: jobs go on") || strings.Contains(log.String(), "no longer evicts jobs and limits")
 			})
 			if n := strings.Count(log.String(), tt.logged); n != 1 {
 				t.Errorf("logged %d times, want once:\n%s", n, log.String())

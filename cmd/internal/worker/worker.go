@@ -58,7 +58,7 @@ type Options struct {
 type Worker struct {
 	options        Options
 	config         atomic.Pointer[config.Config]
-	started        *config.Config // the config at the start
+	startConfig    *config.Config
 	redis          redis.UniversalClient
 	log            *slog.Logger
 	waitDB         *waitdb.DB
@@ -67,7 +67,7 @@ type Worker struct {
 	fileNotApplied atomic.Bool  // whether the last reload of the config failed
 	evictionText   atomic.Value // string: the last evictionWarning
 	outages        *redishealth.OutageFilter
-	outageLog      *slog.Logger // logs only the begin and the end of an outage
+	outageLog      *slog.Logger // log behind the filter outages
 	hangup         chan os.Signal
 	warnKeptOnce   sync.Once // for keptRule
 	stopping       atomic.Bool
@@ -75,7 +75,7 @@ type Worker struct {
 	handlers
 }
 
-// New returns a worker. An error names the file of the config that cannot be used.
+// New returns a worker. If a file that the config names cannot be used, the error names the file.
 func New(c *config.Config, o Options) (*Worker, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -83,7 +83,7 @@ func New(c *config.Config, o Options) (*Worker, error) {
 	if o.Notes == nil {
 		o.Notes = io.Discard
 	}
-	w := &Worker{options: o, started: c, log: o.Log, hangup: make(chan os.Signal, 1)}
+	w := &Worker{options: o, startConfig: c, log: o.Log, hangup: make(chan os.Signal, 1)}
 	w.config.Store(c)
 	var err error
 	w.handlers, err = newHandlers(c)
@@ -95,7 +95,7 @@ func New(c *config.Config, o Options) (*Worker, error) {
 
 // Run runs jobs until ctx ends. Then running jobs have the config's shutdown_timeout to finish.
 func (w *Worker) Run(ctx context.Context) error {
-	signal.Notify(w.hangup, syscall.SIGHUP) // before the wait for Redis, which SIGHUP would end
+	signal.Notify(w.hangup, syscall.SIGHUP) // now, because SIGHUP would kill the process while it waits for Redis
 	defer signal.Stop(w.hangup)
 	c := w.config.Load()
 	end, err := w.open(ctx, c.Redis)
@@ -277,7 +277,7 @@ func (w *Worker) checkEviction(ctx context.Context) {
 	case text != "" && text != before:
 		w.log.Warn(text)
 	case text == "" && before != nil && before != "":
-		w.log.Info("Redis keeps jobs and limits again when its memory is full")
+		w.log.Info("Redis no longer evicts jobs and limits when its memory is full")
 	}
 }
 
@@ -396,7 +396,7 @@ type handlers struct {
 	commands *tasks.ExecHandler
 }
 
-// newHandlers returns the handlers of a config. An error names the file that cannot be used.
+// newHandlers returns the handlers of a config, or the error of New.
 func newHandlers(c *config.Config) (h handlers, err error) {
 	if h.calls, err = c.HTTP.Handler(); err != nil {
 		return h, err

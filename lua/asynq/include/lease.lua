@@ -1,9 +1,8 @@
 -- Reports whether a job has the expected lease. This is the lease of the dequeue `name`, or a lease
 -- that ended at or before the Unix second `ended`. If `name` is '' and `ended` is '0', any lease
--- matches. If the job's hash is missing or of a wrong type, any name matches. The second result
--- reports whether the job's hash says that the job is active and was taken by the dequeue `name`,
--- even if the job is missing in the active list or the leases. The third result is then the key of
--- the job's Unique lock, or false if the job has none.
+-- matches. If the job's hash is missing or of a wrong type, any name matches. The second result is
+-- true if the job's hash says that the dequeue `name` took the job and the job is active. The third
+-- result is then the key of the job's Unique lock, or false if the job has none.
 local function is_lease(hash, lease, id, name, ended)
   if name == '' and ended == '0' then return true, false end
   if name ~= '' then

@@ -1,8 +1,8 @@
 -- @include scope
 
--- A sliding log: exactly at most n permits in every window of one period. k permits are free when
--- the (n-k+1)-th newest time is a period old.
--- State: LIST of the times of the last n permits, oldest first. charge.lua can add n entries more.
+-- A sliding log: never more than n permits in a window of one period. k permits, at most n, are
+-- free when the (n-k+1)-th newest time is a period old. Each n permits more take one more period.
+-- State: LIST of the times of the last permits, oldest first. take trims the list to n times.
 local function sliding_log(m, now_us)
   local n, period_us = m.n, m.period_us
   local length = call('LLEN', m.state)
@@ -46,8 +46,8 @@ local function sliding_log(m, now_us)
     return at
   end
 
-  -- Finds by binary search the oldest time that still counts. The search begins with the oldest
-  -- time of the log, which is the result if all permits are in use.
+  -- Returns the number of free permits. A binary search finds the oldest time that still counts. It
+  -- tries the oldest time first, because often all permits are in use.
   function m.left()
     local low, high, middle = 0, length, 0
     while low < high do

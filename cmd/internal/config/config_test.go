@@ -73,6 +73,14 @@ func TestManyErrors(t *testing.T) {
 	}
 }
 
+// TestTooManyFields: a file with too many fields is refused before it is parsed.
+func TestTooManyFields(t *testing.T) {
+	_, err := Parse("headgate.yaml", []byte(strings.Repeat("a: 1\n", maxFields+1)))
+	if want := "headgate.yaml:20001:2: too many fields: want at most 20000 in the file"; err == nil || err.Error() != want {
+		t.Errorf("it says %.300v, want %s", err, want)
+	}
+}
+
 func parse(t *testing.T, text string) *Config {
 	t.Helper()
 	c, err := Parse("headgate.yaml", []byte(text))

@@ -59,7 +59,7 @@ func (b busyQueues) worker(workers int, queues map[string]int) settings {
 
 func (b busyQueues) run(t *testing.T, first *stack) {
 	t.Cleanup(func() { time.Sleep(b.takes) }) // jobs that outlast the shutdown
-	const seconds = 20
+	const seconds = 10
 	for i := range 600 {
 		first.enqueue(needing("api"), numbered("free", i), asynq.Queue("free"))
 	}

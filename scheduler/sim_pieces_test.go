@@ -43,7 +43,7 @@ var pieces = []*piece{
 		tickets.SetVal(nil, 0)
 		return true
 	}},
-	{name: "put-backs that are about to end are extended", breaks: "TestSimulation$", first: 34, instead: func(cmd redis.Cmder) bool {
+	{name: "put-backs that are about to end are extended", breaks: "TestPostpone_TurnsGoOn", instead: func(cmd redis.Cmder) bool {
 		_, ok := cmd.(*redis.ZSliceCmd)
 		return ok && strings.HasPrefix(fmt.Sprint(cmd.Args()[3]), "(")
 	}},

@@ -17,7 +17,7 @@ import (
 // broke, the world's story is printed (sim_story).
 
 var (
-	seeds = flag.Int("seeds", 8, "how many random worlds are simulated")
+	seeds = flag.Int("seeds", 5, "how many random worlds are simulated")
 	first = flag.Uint64("first", 0, "the first of their seeds")
 )
 

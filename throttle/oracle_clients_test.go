@@ -29,7 +29,7 @@ func TestAllow_ManyClients(t *testing.T) {
 		{Name: "running", Kind: throttle.Concurrency, Capacity: 5},
 	} {
 		t.Run(limit.Name, func(t *testing.T) {
-			history := hammer(t, limit, 100)
+			history := hammer(t, limit, 50)
 			must(t, throttletest.Check(limit, history))
 			if len(history) < 10 {
 				t.Errorf("only %d admitted", len(history))

@@ -26,8 +26,8 @@ const (
 )
 
 var (
-	evilBytes = evil + "\xff\xfe" + strings.Repeat("A", 1<<20)
-	evilLong  = evil + strings.Repeat("A", 1<<20)
+	evilBytes = evil + "\xff\xfe" + strings.Repeat("A", 1<<17)
+	evilLong  = evil + strings.Repeat("A", 1<<17)
 )
 
 // hostileJobs leaves one job of each kind: done, archived and waiting.

@@ -63,7 +63,7 @@ func story(t *testing.T, length time.Duration) *fixture {
 	}
 	ops := throttle.WithActor(t.Context(), "ops@terminal")
 	const steps = 30
-	second := time.NewTicker(time.Second)
+	second := time.NewTicker(min(time.Second, length))
 	defer second.Stop()
 	for step := range steps {
 		switch step {

@@ -108,7 +108,7 @@ func TestNothingIsLost(t *testing.T) {
 		dice := rand.New(rand.NewPCG(1, 2))
 		var ids []string
 		taken := map[string]asynqdb.Job{}
-		for i := range 300 {
+		for i := range 200 {
 			var id string
 			if len(ids) > 0 {
 				id = ids[dice.IntN(len(ids))]

@@ -119,7 +119,7 @@ func TestShards_TakeTurns(t *testing.T) {
 			mu.Lock()
 			running[queue]++
 			mu.Unlock()
-			time.Sleep(time.Minute)
+			time.Sleep(11 * time.Second)
 			return nil
 		}
 		start(t, rdb, s)
@@ -132,7 +132,7 @@ func TestShards_TakeTurns(t *testing.T) {
 				t.Errorf("%d jobs of %s run, of all %v", n, part.Name(), after)
 			}
 		}
-		time.Sleep(time.Hour) // the handlers end
+		time.Sleep(5 * time.Minute) // the handlers end
 	})
 }
 

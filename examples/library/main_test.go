@@ -104,8 +104,8 @@ func TestLibrary_OwnModule(t *testing.T) {
 		if err := errors.Join(os.Mkdir(folder, 0o700), os.WriteFile(filepath.Join(folder, "main.go"), []byte(program), 0o600)); err != nil {
 			t.Fatal(err)
 		}
-		goRun(t, dir, "vet", "./"+name)
 	}
+	goRun(t, dir, "build", "./readme", "./feedback")
 
 	server := redistest.Run(t)
 	program := exec.CommandContext(t.Context(), filepath.Join(dir, "library"))

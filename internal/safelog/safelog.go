@@ -51,10 +51,11 @@ type handler struct {
 	*guard
 }
 
-// Enabled implements slog.Handler.
-func (h handler) Enabled(ctx context.Context, level slog.Level) bool {
-	var enabled bool
-	return h.call(func() { enabled = h.next.Enabled(ctx, level) }) && enabled
+// Enabled implements slog.Handler. It guards against a panic only, because it is called for each line
+// that is not logged.
+func (h handler) Enabled(ctx context.Context, level slog.Level) (enabled bool) {
+	defer func() { _ = recover() }()
+	return h.next.Enabled(ctx, level)
 }
 
 var errLost = errors.New("the program's log handler panicked, ended its goroutine or hangs")

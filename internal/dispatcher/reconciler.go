@@ -19,8 +19,8 @@ const (
 	extendBefore = 3 * time.Second
 	// DefaultReconcileInterval is the interval between two checks of one kind.
 	DefaultReconcileInterval = time.Minute
-	// missingInterval is the interval between two checks of the jobs if a granted job was missing:
-	// if an operator has deleted that job, other jobs may have been deleted, too.
+	// missingInterval is the interval between two checks of the jobs if a job or a record was missing:
+	// if an operator has deleted a job, other jobs may have been deleted, too.
 	missingInterval = 5 * time.Second
 	// The reconciler works for workFor at a time, because no turns are given meanwhile. Then it
 	// rests restFor times as long as it worked, and at most extendInterval.
@@ -62,7 +62,7 @@ func (c *check) due() time.Time {
 type reconciler struct {
 	queues     []string // queues that have jobs or servers of this scope
 	checks     []*check // nil if all checks are to begin anew
-	jobMissing bool     // since the last check of the jobs, a granted job was missing
+	jobMissing bool     // since the last check of the jobs, a granted job or the record of a denied job was missing
 	// jobInterval and extendInterval are the intervals of the check of jobs and of put-backs.
 	jobInterval, extendInterval time.Duration
 	restUntil                   time.Time
@@ -297,6 +297,7 @@ func (d *dispatcher) checkOrphans(ctx context.Context, c *check) (more bool, err
 	for _, state := range states {
 		if state == fairqueue.StateMoved {
 			d.reconciler.found.orphans++
+			d.reconciler.jobMissing = true // the orphan's lane may be lost, too: checkJobs registers it again
 		}
 	}
 	c.cursor = uint64(max(0, next-len(orphans))) // the orphans have left the set

@@ -115,6 +115,9 @@ func TestReconciler_OrphanNotSentBack_FoundAgain(t *testing.T) {
 		if state := rdb.HGet(t.Context(), asynqdb.Hash("default", "it"), "state").Val(); state != "pending" {
 			t.Errorf("the job is in state %s, want pending", state)
 		}
+		if d.nextCheck(); d.reconciler.jobInterval != missingInterval {
+			t.Errorf("the jobs are checked again after %s, want %s", d.reconciler.jobInterval, missingInterval)
+		}
 	})
 }
 

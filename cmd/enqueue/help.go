@@ -49,4 +49,4 @@ const crawlFields = `  crawl         name of the crawl
                 starts again (the time at which this job first runs)
   sitemap       true if url is a sitemap (false)
   from          URL of the page that links to url
-  hops          number of redirects that led to url (0)`
+  hops          number of redirects and sitemap indexes that led to url (0)`

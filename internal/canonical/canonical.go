@@ -56,10 +56,10 @@ func HostOf(text string) string {
 // IPv4.
 func Address(a netip.Addr) netip.Addr { return a.Unmap().WithZone("") }
 
-// Percent returns the canonical form of a text's percent-encoding. It decodes the encoding of each
+// PercentEncoding returns the canonical form of a text's percent-encoding. It decodes the encoding of each
 // byte for which plain reports true, and writes other encodings with capital digits. It encodes each
 // byte for which encode reports true, and each percent sign that begins no encoding.
-func Percent(text string, plain, encode func(c byte) bool) string {
+func PercentEncoding(text string, plain, encode func(c byte) bool) string {
 	const digits = "0123456789ABCDEF"
 	var b strings.Builder
 	done := 0 // bytes of text whose canonical form is in b
@@ -86,8 +86,8 @@ func Percent(text string, plain, encode func(c byte) bool) string {
 	return b.String()
 }
 
-// Alphanumeric reports whether a byte is an ASCII letter or digit. Letters and digits mean the same
+// IsAlphanumeric reports whether a byte is an ASCII letter or digit. Letters and digits mean the same
 // with and without percent-encoding.
-func Alphanumeric(c byte) bool {
+func IsAlphanumeric(c byte) bool {
 	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
 }

@@ -113,7 +113,7 @@ func FuzzHost(target *testing.F) {
 	})
 }
 
-func TestPercent(t *testing.T) {
+func TestPercentEncoding(t *testing.T) {
 	dollar := func(c byte) bool { return c == '$' }
 	for text, want := range map[string]string{
 		"":           "",
@@ -124,8 +124,8 @@ func TestPercent(t *testing.T) {
 		"%2541":      "%2541", // and not %41, which would be decoded next time
 		"\xff%e3%83": "\xff%E3%83",
 	} {
-		got := canonical.Percent(text, canonical.Alphanumeric, dollar)
-		if again := canonical.Percent(got, canonical.Alphanumeric, dollar); got != want || again != got {
+		got := canonical.PercentEncoding(text, canonical.IsAlphanumeric, dollar)
+		if again := canonical.PercentEncoding(got, canonical.IsAlphanumeric, dollar); got != want || again != got {
 			t.Errorf("%q is %q, and that is %q; want %q", text, got, again, want)
 		}
 	}

@@ -2,8 +2,8 @@ package meter
 
 import "slices"
 
-// slidingLog counts for a sliding log: at most n permits in every window of one period, exactly. It
-// keeps the times of the last n permits, oldest first. k permits are free once the (n-k+1)-th
+// slidingLog counts for a sliding log: never more than n permits in a window of one period. It keeps
+// the times of the last n permits, oldest first. k permits, at most n, are free when the (n-k+1)-th
 // newest time is a whole period old.
 type slidingLog struct {
 	n, period int64

@@ -69,7 +69,7 @@ func resolve(base *whatwg.Url, reference string) (string, error) {
 	case u.Port() == "0":
 		return "", errors.New("URL with port 0: want a port from 1 to 65535")
 	}
-	text := canonical.Percent(u.Href(true), unreserved, brace)
+	text := canonical.PercentEncoding(u.Href(true), unreserved, brace)
 	if len(text) > MaxURL {
 		return "", fmt.Errorf("a URL of %d bytes: want at most %d", len(text), MaxURL)
 	}
@@ -97,7 +97,7 @@ func shown(reference string) string {
 
 // unreserved reports whether a character has the same meaning with and without encoding (RFC 3986,
 // 2.3). It returns false for a dot, because a decoded dot could be part of a path's "..".
-func unreserved(c byte) bool { return canonical.Alphanumeric(c) || strings.IndexByte("-_~", c) >= 0 }
+func unreserved(c byte) bool { return canonical.IsAlphanumeric(c) || strings.IndexByte("-_~", c) >= 0 }
 
 // brace reports whether a character is a brace. Braces are encoded, so that no URL contains a
 // reference to a secret. The parser has encoded all other characters that a URL cannot contain.

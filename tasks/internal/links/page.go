@@ -15,8 +15,8 @@ import (
 // MaxLinks is the maximum number of different references that FromPage reads from a page.
 const MaxLinks = 10_000
 
-// maxText is the maximum length of these references in bytes. Each counts with the URL against which
-// it is resolved.
+// maxText is the maximum sum of the lengths of a page's references, in bytes. The URL against which
+// a reference is resolved adds to its length.
 const maxText = 2 << 20
 
 // maxTag is the maximum size of a tag, and of the text of a script, in bytes. A parsed tag with
@@ -40,7 +40,7 @@ type Page struct {
 // It reads the links of a, area, iframe and frame elements, and of link elements with the relation
 // next or canonical.
 func FromPage(url, contentType string, robotsTags []string, agent string, page []byte) Page {
-	r := reader{agent: strings.ToLower(agent), read: map[string]bool{}, seen: map[string]bool{}}
+	r := reader{agent: strings.ToLower(agent), references: map[string]bool{}, seen: map[string]bool{}}
 	r.setBase(url)
 	for _, tag := range robotsTags {
 		r.header(tag)
@@ -69,15 +69,15 @@ func FromPage(url, contentType string, robotsTags []string, agent string, page [
 
 // reader reads the tags of a page.
 type reader struct {
-	agent    string
-	base     *whatwg.Url     // absolute URL against which references are resolved
-	baseLen  int             // the length of base
-	hasBase  bool            // a base element with href was read; later ones are ignored
-	noFollow bool            // a directive says nofollow, also for the links before the directive
-	read     map[string]bool // references that were read, as the page writes them
-	length   int             // the length of these references, for maxText
-	seen     map[string]bool // the URLs in page.Links
-	page     Page
+	agent      string
+	base       *whatwg.Url     // absolute URL against which references are resolved
+	baseLen    int             // the length of base
+	hasBase    bool            // a base element with href was read; later ones are ignored
+	noFollow   bool            // a directive says nofollow, also for the links before the directive
+	references map[string]bool // references that were read, as the page writes them
+	length     int             // the length of these references, for maxText
+	seen       map[string]bool // the URLs in page.Links
+	page       Page
 }
 
 // setBase sets the base to the URL of a page or to a canonical URL, which are both valid.
@@ -126,15 +126,15 @@ func (r *reader) tag(z *html.Tokenizer) {
 // link adds the URL of a valid reference to the page's links, once.
 func (r *reader) link(reference string) {
 	reference = strings.TrimSpace(reference)
-	if r.read[reference] {
+	if r.references[reference] {
 		return
 	}
 	r.length += r.baseLen + min(len(reference), MaxURL) // resolve rejects longer ones
-	if len(r.read) >= MaxLinks || r.length > maxText {
+	if len(r.references) >= MaxLinks || r.length > maxText {
 		r.page.Omitted++
 		return
 	}
-	r.read[reference] = true
+	r.references[reference] = true
 	if to, err := resolve(r.base, reference); err == nil && !r.seen[to] {
 		r.seen[to] = true
 		r.page.Links = append(r.page.Links, to)

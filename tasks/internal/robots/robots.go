@@ -242,12 +242,12 @@ func normalize(path string, pattern bool) string {
 	encode := func(c byte) bool { return c <= ' ' || c >= 0x7f || c == '$' || c == '*' && !pattern }
 	// The unreserved characters of RFC 3986, and the reserved characters that are no separators in
 	// a path or a query. So %2F and a slash are equal in a query, but not in a path.
-	decodeInPath := func(c byte) bool { return canonical.Alphanumeric(c) || strings.IndexByte("-._~:@!'(),;[]", c) >= 0 }
+	decodeInPath := func(c byte) bool { return canonical.IsAlphanumeric(c) || strings.IndexByte("-._~:@!'(),;[]", c) >= 0 }
 	decodeInQuery := func(c byte) bool { return decodeInPath(c) || c == '/' || c == '?' }
 	path, query, ok := strings.Cut(path, "?")
-	path = canonical.Percent(path, decodeInPath, encode)
+	path = canonical.PercentEncoding(path, decodeInPath, encode)
 	if ok {
-		path += "?" + canonical.Percent(query, decodeInQuery, encode)
+		path += "?" + canonical.PercentEncoding(query, decodeInQuery, encode)
 	}
 	return path
 }

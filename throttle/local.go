@@ -154,7 +154,7 @@ func (l *local) settle(_ context.Context, d Decision, i, cost int) error {
 			owedUS = meter.Charge(c.Meter, now, more)
 			l.meters[c.id] = c.Meter
 		} else if more < 0 && mark[0] > 0 && c.limit.Since <= at && at <= now && now-at < meter.GiveBackTime {
-			c.Meter.GiveBack(now, -more, int64(need.Cost), mark)
+			c.Meter.GiveBack(now, at, -more, int64(need.Cost), mark)
 		}
 		d.settled(i, cost, owedUS)
 	})

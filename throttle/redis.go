@@ -153,14 +153,14 @@ func (s *shared) runAllow(ctx context.Context, calls []*call) {
 	}
 }
 
-// undo gives back the permits of calls whose callers have given up. The calls are in the order in
-// which Redis decided them. After an error the permits stay taken, which is safe.
+// undo gives back the permits of calls whose callers have given up. After an error the permits stay
+// taken, which is safe.
 func (s *shared) undo(ctx context.Context, calls []*call) {
 	for _, c := range calls {
-		for i, taken := range c.Decision.Taken {
-			if c.Decision.Holder != "" {
-				_ = s.free(ctx, c.Decision.Holder, []Need{taken})
-			}
+		if c.Decision.Holder != "" {
+			_ = s.free(ctx, c.Decision.Holder, c.Decision.Taken)
+		}
+		for i := range c.Decision.Taken {
 			_ = s.settle(ctx, c.Decision, i, 0)
 		}
 	}

@@ -78,6 +78,43 @@ func TestSettle_LeakedPermits(t *testing.T) {
 	})
 }
 
+// TestSettle_AnyOrder: calls that give all their permits back at about the same time leave as many free
+// as before, in whatever order they settle, even if others take permits meanwhile.
+func TestSettle_AnyOrder(t *testing.T) {
+	onEvery(t, func(t *testing.T, s *stage) {
+		for _, before := range []int{0, 20} {
+			for _, order := range []func(i int) int{
+				func(i int) int { return i },
+				func(i int) int { return 99 - i },
+				func(i int) int { return i/2 + i%2*50 }, // two batches, in turns
+				func(i int) int { return 37 * i % 100 },
+			} {
+				limit := throttle.Limit{Name: "f", Kind: throttle.Funnel, Rate: throttle.PerSecond(10), Capacity: 1000}
+				define(t, s, limit)
+				if before > 0 {
+					ask(t, s, "f", before)
+				}
+				var calls []throttle.Decision
+				for range 100 {
+					calls = append(calls, ask(t, s, "f", 3))
+					s.wait(100 * time.Microsecond)
+				}
+				for i := range calls {
+					s.wait(200 * time.Microsecond)
+					must(t, s.Settle(t.Context(), calls[order(i)], "f", "k", 0))
+					if i == 50 {
+						ask(t, s, "f", 7)
+					}
+				}
+				if left := ask(t, s, "f", 0).Remaining; left < 1000-before-7 {
+					t.Errorf("%d permits are left after %d and 7 were taken", left, before)
+				}
+				s.wait(time.Hour)
+			}
+		}
+	})
+}
+
 func TestSettle_Invalid(t *testing.T) {
 	onEvery(t, func(t *testing.T, s *stage) {
 		define(t, s, threes...)

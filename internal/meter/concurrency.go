@@ -63,7 +63,7 @@ func (c *Leases) Take(now, k int64) Mark {
 }
 
 // GiveBack does nothing: Resize changes the holder's own lease instead.
-func (c *Leases) GiveBack(_, _, _ int64, _ Mark) {}
+func (c *Leases) GiveBack(_, _, _, _ int64, _ Mark) {}
 
 // Resize changes a holder's lease to k permits, or to one permit if k is 0: Redis keeps no lease
 // without permits. Resize may make the sum of all leases larger than n. While the sum is larger,

@@ -76,7 +76,7 @@ func (f *fixedWindow) Take(now, k int64) Mark {
 }
 
 // GiveBack subtracts k permits from the count if the call took them in the present window.
-func (f *fixedWindow) GiveBack(now, k, _ int64, mark Mark) {
+func (f *fixedWindow) GiveBack(now, _, k, _ int64, mark Mark) {
 	if _, start, count := f.current(now); mark[0] >= start && f.last >= start {
 		f.count = max(0, count-k)
 	}

@@ -6,12 +6,13 @@ package meter
 // ahead of now. The field rest is the part of tat below a microsecond, in n-ths of a microsecond,
 // so rounding errors do not add up.
 //
-// The meter counts the permits given back. From this count and a call's mark, GiveBack computes how
-// many permits other calls have taken since that call.
+// From the number of permits given back and a call's mark, GiveBack computes how many permits other
+// calls have taken at most since that call.
 type gcra struct {
 	n, period, capacity int64
 	tat, rest           int64
-	given, usedAt       int64 // sum of the k of GiveBack calls, and time of the last Take or GiveBack
+	given, usedAt       int64 // permits given back so far, and time of the last Take or GiveBack
+	from, until, paid   int64 // see GiveBack
 }
 
 // Define keeps the number of permits in use at l.Since, rounded up. From l.Since on, these permits
@@ -22,7 +23,7 @@ func (g *gcra) Define(l *Limit) {
 	if n == before.n && period == before.period {
 		return
 	}
-	g.tat, g.rest = 0, 0
+	g.tat, g.rest, g.from, g.until, g.paid = 0, 0, 0, 0, 0
 	if before.tat >= l.Since && before.tat > 0 {
 		g.Take(l.Since, owed(before.tat-l.Since, before.rest, before.n, before.period))
 		g.usedAt = before.usedAt
@@ -67,26 +68,38 @@ func (g *gcra) Take(now, k int64) Mark {
 	return Mark{g.tat, g.given}
 }
 
-// GiveBack moves tat back by up to k intervals. The permits that other calls have taken since the
-// mark count as taken now, because the meter does not know when they were taken.
-func (g *gcra) GiveBack(now, k, _ int64, mark Mark) {
-	if g.tat == MaxTime || g.given < mark[1] {
+// GiveBack moves tat back by up to k intervals. Without the k permits, the meter might have been idle
+// for some time. The permits of that time have become free already, so GiveBack does not give them
+// back. The idle time has two upper bounds:
+//   - It is longest if all later calls took their permits just now. These permits take at most as long
+//     as tat has grown, plus all permits given back, as if only earlier calls had given permits back.
+//   - It began at the earliest when the call took its permits. Calls that settle at about the same
+//     time, in any order, share the idle time since the first of them. Between g.from and g.until,
+//     these calls took their permits and gave them back, except for the permits of a time of g.paid.
+func (g *gcra) GiveBack(now, at, k, _ int64, mark Mark) {
+	givenUS, part := Span(g.given-mark[1], g.n, g.period)
+	others := g.tat + min(1, g.rest) - mark[0] + givenUS // most time that the permits of later calls take
+	if g.tat == MaxTime || g.given < mark[1] || others < 0 {
 		return
 	}
-	givenUS, part := Span(g.given-mark[1], g.n, g.period)
-	others := g.tat + min(1, g.rest) - mark[0] + givenUS // intervals of the permits that other calls have taken since the mark
 	us, over := Span(k, g.n, g.period)
 	tat, rest := g.tat-us, g.rest-over
 	if rest < 0 {
 		tat, rest = tat-1, rest+g.n
 	}
-	if least := now + others; least > tat || least == tat && part > rest {
-		tat, rest = least, part
+	if part > rest {
+		others++
 	}
-	if others < 0 || tat > g.tat || tat == g.tat && rest >= g.rest {
-		return
+	from, paid := min(at, g.from), g.paid
+	if at > g.until || now-from-paid >= us && now-at < us {
+		from, paid = at, 0
 	}
-	g.tat, g.rest, g.given, g.usedAt = tat, rest, g.given+k, now
+	idle := max(0, min(now+others-tat, now-from-paid))
+	tat += idle
+	g.from, g.until, g.paid, g.usedAt = from, now, paid+min(idle, us), now
+	if tat < g.tat || tat == g.tat && rest < g.rest {
+		g.tat, g.rest, g.given = tat, rest, g.given+k
+	}
 }
 
 // Left returns the number of whole intervals by which tat may still move.

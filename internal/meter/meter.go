@@ -63,9 +63,9 @@ type Meter interface {
 	ReadyAt(now, k int64) int64
 	// Take takes k permits. Before that, the caller has checked that ReadyAt returns now.
 	Take(now, k int64) Mark
-	// GiveBack gives back up to k permits of the call with this cost and mark, as far as the limit's
-	// guarantee still holds. The caller has checked that the limit has not changed since the call.
-	GiveBack(now, k, cost int64, mark Mark)
+	// GiveBack gives back up to k permits of the call with this time, cost and mark, as far as the
+	// limit's guarantee still holds. The caller has checked that the limit has not changed since the call.
+	GiveBack(now, at, k, cost int64, mark Mark)
 	// Left returns how many permits could be taken now.
 	Left(now int64) int64
 	// FullAt returns the time at which all permits are free again.

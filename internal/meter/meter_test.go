@@ -392,6 +392,66 @@ func TestGCRA_Overflow(t *testing.T) {
 	}
 }
 
+// TestGCRA_GiveBack: calls give permits back in any order, and others take permits meanwhile. The
+// meter never has more free permits than if the calls had never taken those that they gave back.
+func TestGCRA_GiveBack(t *testing.T) {
+	type taking struct {
+		at, k int64
+		mark  Mark
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		l := Limit{Kind: Funnel, N: rapid.IntRange(1, 7).Draw(t, "n"), Per: time.Duration(rapid.IntRange(1, 100).Draw(t, "per")) * time.Microsecond, Capacity: 40}
+		g, now := New(&l), epoch
+		var takings []taking
+		for range rapid.IntRange(1, 60).Draw(t, "steps") {
+			now += rapid.SampledFrom([]int64{0, 0, 0, 1, 2, 10, 100, 500}).Draw(t, "wait")
+			k := rapid.Int64Range(1, 8).Draw(t, "k")
+			if len(takings) > 0 && rapid.Bool().Draw(t, "give back") {
+				x := &takings[rapid.IntRange(0, len(takings)-1).Draw(t, "call")]
+				k = min(k, x.k)
+				g.GiveBack(now, x.at, k, x.k, x.mark)
+				x.k -= k
+			} else if g.ReadyAt(now, k) <= now {
+				takings = append(takings, taking{now, k, g.Take(now, k)})
+			}
+			exact := New(&l)
+			for _, x := range takings {
+				exact.Take(x.at, x.k)
+			}
+			for k := range int64(l.Capacity) {
+				if got, least := g.ReadyAt(now, k), exact.ReadyAt(now, k); got < least {
+					t.Fatalf("%d permits are ready at %d, want not before %d", k, got, least)
+				}
+			}
+		}
+	})
+}
+
+// TestGCRA_GiveBackAtOnce: many calls give up at about the same time. Whatever the order in which
+// their permits come back, as many are free as before.
+func TestGCRA_GiveBackAtOnce(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		l := Limit{Kind: Funnel, N: 1, Per: time.Duration(rapid.IntRange(200, 1000).Draw(t, "per")) * time.Microsecond, Capacity: 100}
+		g, now := New(&l), epoch
+		g.Take(now, rapid.Int64Range(0, 50).Draw(t, "others"))
+		left := g.Left(now)
+		var calls []int
+		var at [50]int64
+		var marks [50]Mark
+		for i := range at {
+			now += rapid.Int64Range(0, 2).Draw(t, "wait")
+			calls, at[i], marks[i] = append(calls, i), now, g.Take(now, 1)
+		}
+		for _, i := range rapid.Permutation(calls).Draw(t, "order") {
+			now += rapid.Int64Range(0, 2).Draw(t, "wait")
+			g.GiveBack(now, at[i], 1, 1, marks[i])
+		}
+		if got := g.Left(now); got < left {
+			t.Errorf("%d permits are free, want %d", got, left)
+		}
+	})
+}
+
 // TestGCRA_MaxTime: a debt that ends at MaxTime stays there if the rate changes, as in Redis.
 func TestGCRA_MaxTime(t *testing.T) {
 	g := newFunnel(1, time.Microsecond, 1)

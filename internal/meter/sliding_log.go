@@ -52,7 +52,7 @@ func (s *slidingLog) record(now, k int64) int64 {
 // GiveBack drops up to k of the call's times. If another call has the same microsecond, its times
 // may be dropped instead, which makes no difference to any window. If a call cost more than n, Take
 // has kept n of its times. The first cost-n permits given back then drop no time.
-func (s *slidingLog) GiveBack(_, k, cost int64, mark Mark) {
+func (s *slidingLog) GiveBack(_, _, k, cost int64, mark Mark) {
 	k = max(0, k-max(0, cost-s.n))
 	first, found := slices.BinarySearch(s.times, mark[0])
 	last, _ := slices.BinarySearch(s.times, mark[0]+1)

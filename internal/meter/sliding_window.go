@@ -91,7 +91,7 @@ func (s *slidingWindow) Take(now, k int64) Mark {
 
 // GiveBack subtracts permits from the call's bucket if the bucket still exists. If the width has
 // changed since the last Take, it does nothing, because the limit has changed since the call.
-func (s *slidingWindow) GiveBack(_, k, _ int64, mark Mark) {
+func (s *slidingWindow) GiveBack(_, _, k, _ int64, mark Mark) {
 	i := slices.IndexFunc(s.buckets, func(b bucket) bool { return b.index == mark[0] })
 	if i < 0 || s.storedWidth != s.width {
 		return

@@ -69,22 +69,33 @@ local function give_back(k)
     if mark < start or last < start then return end
     call('SET', m.state, int(last) .. ' ' .. int(count > k and count - k or 0), 'KEEPTTL')
   else
-    -- The permits that other calls have taken since (others_us) must stay taken. others_us is the
-    -- growth of the TAT plus the permits given back. The script does not know when the other calls
-    -- took their permits. The worst case is just now, or begins_us, the later start of a call that
-    -- took permits in advance.
-    local tat, fraction, rate, given, begins = string.match(call('GET', m.state), '^(%d+) (%d+) (%d+ %d+) ?(%d*) ?(%d*)$')
-    tat, fraction, given = tonumber(tat), tonumber(fraction), tonumber(given) or 0
+    -- Without the k permits, the meter might have been idle for some time. The permits of that time
+    -- have become free already, so the script does not give them back. The idle time has two bounds:
+    -- - It is longest if all later calls took their permits just now, or at begins_us, the later start
+    --   of a call that took permits in advance. These permits take at most others_us: the growth of
+    --   the TAT plus all permits given back, as if only earlier calls had given permits back.
+    -- - It began at the earliest when the call took its permits. Calls that settle at about the same
+    --   time, in any order, share the idle time since the first of them: see gcra.lua.
+    local tat, fraction, rate, given, begins, from, till, paid =
+      string.match(call('GET', m.state), '^(%d+) (%d+) (%d+ %d+) ?(%d*) ?(%d*) ?(%d*) ?(%d*) ?(%d*)$')
+    tat, fraction, given, begins = tonumber(tat), tonumber(fraction), tonumber(given) or 0, tonumber(begins) or 0
     if rate ~= m.rate or tat == MAX_INT or given < given_before then return end
     local given_us, min_fraction = span(given - given_before, m.n, m.period_us)
     local others_us = tat + (fraction > 0 and 1 or 0) - mark + given_us
+    if others_us < 0 then return end
     local us, over = span(k, m.n, m.period_us)
-    local new_tat, new_fraction = tat - us, fraction - over
+    local new_tat, new_fraction, now = tat - us, fraction - over, math.max(now_us, begins)
     if new_fraction < 0 then new_tat, new_fraction = new_tat - 1, new_fraction + m.n end
-    local min_tat = math.max(now_us, tonumber(begins) or 0) + others_us
-    if min_tat > new_tat or min_tat == new_tat and min_fraction > new_fraction then new_tat, new_fraction = min_tat, min_fraction end
-    if others_us < 0 or new_tat > tat or new_tat == tat and new_fraction >= fraction then return end
-    call('SET', m.state, int(new_tat) .. ' ' .. int(new_fraction) .. ' ' .. rate .. ' ' .. int(given + k) .. (begins ~= '' and ' ' .. begins or ''))
+    if min_fraction > new_fraction then others_us = others_us + 1 end
+    from, till, paid = math.min(at_us, tonumber(from) or 0), tonumber(till) or 0, tonumber(paid) or 0
+    if at_us > till or now - from - paid >= us and now - at_us < us then from, paid = at_us, 0 end
+    local idle = math.max(0, math.min(now + others_us - new_tat, now - from - paid))
+    new_tat = new_tat + idle
+    if new_tat < tat or new_tat == tat and new_fraction < fraction then
+      tat, fraction, given = new_tat, new_fraction, given + k
+    end
+    local words = { int(tat), int(fraction), rate, int(given), int(begins), int(from), int(now), int(paid + math.min(idle, us)) }
+    call('SET', m.state, table.concat(words, ' '))
     gcra(m, now_us)() -- sets the expiry of the key
   end
 end

@@ -102,7 +102,10 @@ func (w *Worker) ready(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
 	if err := w.server.Ready(ctx); err != nil {
-		if why := redishealth.ProblemOf(err).Description(); !strings.Contains(err.Error(), why) {
+		switch why := redishealth.ProblemOf(err).Description(); {
+		case why != "" && strings.HasSuffix(err.Error(), why):
+			return errors.New("cannot use Redis: " + why)
+		case !strings.Contains(err.Error(), why):
 			return fmt.Errorf("cannot use Redis: %s: %w", why, err)
 		}
 		return fmt.Errorf("cannot use Redis: %w", err)

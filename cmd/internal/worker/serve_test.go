@@ -205,11 +205,11 @@ func TestTroubles_AreExplained(t *testing.T) {
 		makes, mends           string // commands, with semicolons between them
 	}{
 		{
-			"out_of_memory", `why="its memory is full"`, "503 cannot use Redis: its memory is full: ",
+			"out_of_memory", `why="its memory is full"`, "503 cannot use Redis: its memory is full\n",
 			"CONFIG SET maxmemory 1", "CONFIG SET maxmemory 0",
 		},
 		{
-			"read_only", `why="it is a replica, which takes no writes"`, "503 cannot use Redis: it is a replica, which takes no writes: ",
+			"read_only", `why="it is a replica, which takes no writes"`, "503 cannot use Redis: it is a replica, which takes no writes\n",
 			"REPLICAOF 127.0.0.1 1", "REPLICAOF NO ONE",
 		},
 		{

@@ -9,7 +9,8 @@
 -- ARGV[3] time of the retry: now, Unix second
 -- ARGV[4] seconds that the job's Unique lock, if it has one, must last
 -- ARGV[5] number of crashes after which a further crash is not retried
--- ARGV[6], ARGV[7] the expected lease: `name` and `ended` of lease.lua
+-- ARGV[6] the expected lease: `name` of lease.lua
+-- ARGV[7] the expected lease: `ended` of lease.lua
 -- Returns 1 if the job is retried; 0, without a change, if its workers have crashed too often;
 --   asynq's error NOT FOUND if the job is not active or has another lease
 -- @include put_back

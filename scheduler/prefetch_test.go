@@ -21,14 +21,14 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// asker dequeues jobs of a queue as asynq does.
-type asker struct {
+// dequeuer dequeues jobs of a queue as asynq does.
+type dequeuer struct {
 	*prefetcher
 	queue    string
 	leaseEnd int64 // the Unix second at which the jobs' leases end
 }
 
-func newAsker(t *testing.T, rdb redis.UniversalClient, slots int) asker {
+func newDequeuer(t *testing.T, rdb redis.UniversalClient, slots int) dequeuer {
 	t.Helper()
 	takeOut(rdb)
 	s, err := NewServer(rdb, Rules{RuleFor: func(context.Context, *asynq.Task) (Rule, error) { return Rule{}, nil }}, asynq.Config{Concurrency: slots, Logger: silent{}})
@@ -36,11 +36,11 @@ func newAsker(t *testing.T, rdb redis.UniversalClient, slots int) asker {
 		t.Fatal(err)
 	}
 	t.Cleanup(s.stopFetching)
-	return asker{s.prefetcher, "default", time.Now().Add(asynqdb.LeaseTime).Unix()}
+	return dequeuer{s.prefetcher, "default", time.Now().Add(asynqdb.LeaseTime).Unix()}
 }
 
 // ask returns the next job's ID, or "" if there is none.
-func (a asker) ask(ctx context.Context) (string, error) {
+func (a dequeuer) ask(ctx context.Context) (string, error) {
 	job, err := a.dequeue(ctx, a.queue, a.leaseEnd)
 	if errors.Is(err, redis.Nil) {
 		return "", nil
@@ -52,13 +52,13 @@ func (a asker) ask(ctx context.Context) (string, error) {
 }
 
 // end frees the slot of a job.
-func (a asker) end(id string) {
+func (a dequeuer) end(id string) {
 	ended := a.inFlight.get(job{Queue: "default", ID: id})
 	a.inFlight.release(ended, false)
 }
 
 // take dequeues n jobs. All must be there, and no dequeue may fail.
-func (a asker) take(t *testing.T, n int) (ids []string) {
+func (a dequeuer) take(t *testing.T, n int) (ids []string) {
 	t.Helper()
 	for range n {
 		id, err := a.ask(t.Context())
@@ -79,7 +79,7 @@ func TestPrefetch_AllFreeSlots(t *testing.T) {
 		want := addMany(t, rdb, 15)
 		sent := &tap{is: func(redis.Cmder) bool { return true }}
 		rdb.AddHook(sent.hook())
-		a := newAsker(t, rdb, 10)
+		a := newDequeuer(t, rdb, 10)
 		got := a.take(t, 10)
 		if !slices.Equal(got, want[:10]) {
 			t.Errorf("order %v, want %v", got, want[:10])
@@ -136,7 +136,7 @@ func TestPrefetch_LostReply(t *testing.T) {
 				lossy := &drop{is: isDequeue}
 				rdb.AddHook(redistest.Hook(lossy.around))
 				lossy.left.Store(times)
-				a, b := newAsker(t, rdb, 10), newAsker(t, rdb, 10)
+				a, b := newDequeuer(t, rdb, 10), newDequeuer(t, rdb, 10)
 				b.leaseEnd = a.leaseEnd // so that the time does not distinguish their jobs
 				for range times {
 					if _, err := a.ask(t.Context()); err == nil {
@@ -246,7 +246,7 @@ func TestPrefetch_JobsChangedMeanwhile(t *testing.T) {
 	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
 		ctx := t.Context()
 		want := addMany(t, rdb, 6)
-		a := newAsker(t, rdb, 10)
+		a := newDequeuer(t, rdb, 10)
 		a.take(t, 1)
 		rdb.LRem(ctx, asynqdb.Key("default", asynqdb.Active), 0, want[1]) // as asynq's recoverer does
 		rdb.ZRem(ctx, asynqdb.Key("default", asynqdb.Lease), want[1])

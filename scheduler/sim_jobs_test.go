@@ -21,7 +21,7 @@ type simLane struct {
 	needs       []throttle.Need
 	takes       time.Duration // by its handler
 	even        bool          // no job goes before others
-	impatient   bool          // most jobs have a wait deadline, of up to patience
+	mayExpire   bool          // most jobs have a wait deadline, of up to patience
 	patience    time.Duration
 	jobs, open  int       // open: enqueued and not admitted
 	ruleChanged time.Time // last
@@ -78,7 +78,7 @@ func (w *sim) lane(i int) *simLane {
 	l.name = fmt.Sprintf("lane %d", i)
 	l.even = w.rand.IntN(2) == 0
 	if w.has(patience) {
-		l.impatient, l.patience = w.rand.IntN(3) > 0, milliseconds(between(w.rand, 1000, 30_000))
+		l.mayExpire, l.patience = w.rand.IntN(3) > 0, milliseconds(between(w.rand, 1000, 30_000))
 	}
 	return l
 }
@@ -110,7 +110,7 @@ func (w *sim) order(l *simLane, id string) (o simOrder) {
 	if w.has(costs) && r.IntN(2) == 0 {
 		o.dear = r.Float64()
 	}
-	if w.has(patience) && l.impatient && r.IntN(3) > 0 {
+	if w.has(patience) && l.mayExpire && r.IntN(3) > 0 {
 		o.maxWait = l.patience / 4 * time.Duration(between(r, 1, 4))
 		if r.IntN(4) == 0 {
 			o.maxWait, o.deadline = 0, (o.maxWait + 2*time.Second).Truncate(time.Second)

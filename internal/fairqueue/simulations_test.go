@@ -61,7 +61,7 @@ var scenarios = []scenario{
 	{name: "weights", build: weighted, until: 60, also: (*simulation).judgeWeights, of: 20},
 	{name: "strict queues", build: strict, until: 60, of: 25},
 	{name: "newcomers", build: comers, until: 20, also: (*simulation).judgeComers, of: 50},
-	{name: "troubles", build: faulty, until: 1_000_000, ends: true, of: 1},
+	{name: "faults", build: faulty, until: 1_000_000, ends: true, of: 1},
 	{name: "hosts", build: hosts, until: 60, rounds: 4, median: 2.5, of: 20},
 	{name: "overlapping limits", build: overlapping, until: 60, rounds: 12, median: 1.5, of: 1},
 	{name: "limits of all kinds", build: mixed, until: 60, rounds: 12, median: 1.3, of: 1},

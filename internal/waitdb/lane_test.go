@@ -163,11 +163,11 @@ func TestLeader_OneProcess(t *testing.T) {
 		held, next := pump(tt.process)
 		expect(t, tt.process, [2]any{held, next}, [2]any{tt.held, tt.next})
 	}
-	resign := func(process string) { must(t, s.lanes.StepDown(background, process, "")) }
-	resign("two")
+	stepDown := func(process string) { must(t, s.lanes.StepDown(background, process, "")) }
+	stepDown("two")
 	held, _ := pump("two")
 	expect(t, "after another process has stepped down", held, false)
-	resign("one")
+	stepDown("one")
 	held, _ = pump("two")
 	expect(t, "after one has resigned", held, true)
 	s.wait(leaseTime - time.Millisecond)
@@ -176,8 +176,8 @@ func TestLeader_OneProcess(t *testing.T) {
 	s.wait(time.Millisecond)
 	held, _ = pump("three")
 	expect(t, "after two's lease", held, true)
-	resign("three")
-	resign("three")
+	stepDown("three")
+	stepDown("three")
 }
 
 // TestLeader_LeaseLost: one whose lease has ended gives no turns any more, whatever

@@ -165,18 +165,18 @@ func TestRepeatAfterALostAnswer(t *testing.T) {
 			before: func(l *repeatFixture) { must(l.t, it(time.Second, one("l"), one("slots"))(l)); l.wait(2 * time.Second) },
 			do:     func(l *repeatFixture) error { _, _, err := l.store.ExpireWaits(l.ctx, 10); return err },
 		},
-		"presume_dead": {before: (*repeatFixture).expired, do: func(l *repeatFixture) error {
+		"expire_active": {before: (*repeatFixture).expired, do: func(l *repeatFixture) error {
 			_, err := l.store.ExpireActive(l.ctx, []fairqueue.GrantedJob{{Queue: "q", ID: "it", Lane: l.lane()}})
 			return err
 		}},
-		"mend": {
+		"repair": {
 			before: func(l *repeatFixture) { l.denied(); l.rdb.HSet(l.ctx, hg("jobs"), "q\nit", "by hand") },
 			do: func(l *repeatFixture) error {
 				_, _, _, err := l.store.RepairRecords(l.ctx, 0, 10, map[string]int64{})
 				return err
 			},
 		},
-		"recount": {
+		"count_reserved": {
 			before: func(l *repeatFixture) { l.granted(); l.rdb.HSet(l.ctx, hg("meters"), "l|k", 3) },
 			do: func(l *repeatFixture) error {
 				_, err := l.store.RepairReserved(l.ctx, "p", "l|k", []string{l.lane()})

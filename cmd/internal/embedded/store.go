@@ -14,18 +14,17 @@ import (
 	"regexp"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 )
 
-const (
-	FolderName    = ".headgate"      // the name of the folder that holds the data
-	answerTimeout = 10 * time.Second // bounds the wait for a server's answer, and for its end
-)
+const FolderName = ".headgate" // the name of the folder that holds the data
 
 var (
+	answerTimeout   = 10 * time.Second   // bounds the wait for an answer of another process's server, and for the end of our own
 	checkInterval   = time.Second        // of checks that the folder exists, and the shortest between two saves of a miniredis
 	childAttributes *syscall.SysProcAttr // attributes of the process redis-server; nil except on Linux
 )
@@ -40,7 +39,8 @@ type Store struct {
 	firstErr chan error // the result of Open: the first error of keepRunning, or nil if the server answers
 	cancel   context.CancelFunc
 	running  sync.WaitGroup
-	closeErr error // result of Close
+	isOwn    atomic.Bool // this process runs the server, or did
+	closeErr error       // result of Close
 }
 
 // Open returns the Store of the folder dir, after the server has answered. If this process runs the
@@ -55,10 +55,10 @@ func Open(ctx context.Context, dir string, log func(line string)) (*Store, error
 	s.running.Go(func() { s.closeErr = s.keepRunning(run) })
 	rdb := redis.NewClient(&redis.Options{Network: "unix", Addr: s.Socket, MaxRetries: -1, DialerRetries: 1, ContextTimeoutEnabled: true})
 	defer rdb.Close()
-	ctx, cancel = context.WithTimeout(ctx, answerTimeout)
-	defer cancel()
-	for {
-		err := rdb.Ping(ctx).Err()
+	for began := time.Now(); ; {
+		ping, cancel := context.WithTimeout(ctx, answerTimeout)
+		err := rdb.Ping(ping).Err()
+		cancel()
 		if err == nil {
 			select {
 			case s.firstErr <- nil: // keepRunning logs each error while the channel is full
@@ -70,14 +70,13 @@ func Open(ctx context.Context, dir string, log func(line string)) (*Store, error
 		case err = <-s.firstErr:
 			err = fmt.Errorf("no Redis is configured, and none can run with its data in %s: %w; set redis: in the config, or use --redis", dir, err)
 		case <-ctx.Done():
-			if errors.Is(ctx.Err(), context.Canceled) {
-				err = ctx.Err() // the user has interrupted the command
-				break
+			err = ctx.Err() // the user has interrupted the command
+		case <-time.After(10 * time.Millisecond):
+			if s.isOwn.Load() || time.Since(began) < answerTimeout { // our own server can take long to load its data
+				continue
 			}
 			pid, _ := os.ReadFile(filepath.Join(dir, "lock"))
 			err = fmt.Errorf("process %s runs the Redis in %s, which does not answer: %w", pid, dir, err)
-		case <-time.After(10 * time.Millisecond):
-			continue
 		}
 		_ = s.Close()
 		return nil, err
@@ -133,6 +132,7 @@ func (s *Store) runIfUnlocked(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	s.isOwn.Store(true)
 	locked, _ := lock.Stat()
 	removed := func() bool {
 		current, err := os.Stat(lock.Name())

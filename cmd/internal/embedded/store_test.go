@@ -331,11 +331,29 @@ func TestStore_ServerThatDoesNotAnswer(t *testing.T) {
 	pid := serverID(t, rdb)
 	must(t, syscall.Kill(pid, syscall.SIGSTOP))
 	defer syscall.Kill(pid, syscall.SIGCONT)
-	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-	defer cancel()
-	if _, err := Open(ctx, dir, func(string) {}); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("process %d runs the Redis in %s, which does not answer", os.Getpid(), dir)) {
+	defer func(before time.Duration) { answerTimeout = before }(answerTimeout)
+	answerTimeout = 100 * time.Millisecond
+	if _, err := Open(t.Context(), dir, func(string) {}); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("process %d runs the Redis in %s, which does not answer", os.Getpid(), dir)) {
 		t.Errorf("Open gives %v", err)
 	}
+}
+
+// A server of this process may take longer than answerTimeout to load its data.
+func TestOpen_SlowLoad(t *testing.T) {
+	dir := t.TempDir()
+	s, rdb := open(t, dir)
+	for range 20 {
+		must(t, rdb.Eval(t.Context(), "for i = 1, 5000 do redis.call('RPUSH', KEYS[1], string.rep('x', 1000)) end return 1", []string{"list"}).Err())
+	}
+	must(t, s.Close())
+	defer func(before time.Duration) { answerTimeout = before }(answerTimeout)
+	answerTimeout = 10 * time.Millisecond // the data take longer
+	s, err := Open(t.Context(), dir, func(string) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	answerTimeout = 10 * time.Second
+	must(t, s.Close())
 }
 
 // An interrupt is no error of the server.

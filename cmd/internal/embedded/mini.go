@@ -19,6 +19,10 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
+// expiryInterval is the shortest time between two expiries of keys in a miniredis. It is short,
+// because a server with a backlog fetches new jobs only after a key of some milliseconds expires.
+const expiryInterval = 10 * time.Millisecond
+
 // runMini runs a miniredis within this process until ctx ends. It saves the data as an append-only
 // file, because a redis-server can load such a file later.
 func (s *Store) runMini(ctx context.Context) error {
@@ -42,21 +46,22 @@ func (s *Store) runMini(ctx context.Context) error {
 			m.Server().ServeConn(conn)
 		}
 	})
-	expired, due, failing := time.Now(), time.Now(), false
+	expired, due, pause, failing := time.Now(), time.Now(), expiryInterval, false
 	for ctx.Err() == nil {
 		select {
 		case <-ctx.Done():
-		case <-time.After(checkInterval):
+		case <-time.After(pause):
 		}
 		now := time.Now()
-		m.FastForward(now.Sub(expired)) // expires keys
-		if expired = now; now.After(due) {
+		m.FastForward(now.Sub(expired)) // miniredis expires no key by itself
+		expired, pause = now, max(expiryInterval, 20*time.Since(now))
+		if now.After(due) {
 			err := save(rdb, file)
 			if err != nil && !failing {
 				s.log(fmt.Sprintf("saving the jobs in %s: %v", s.dir, err))
 			}
 			failing = err != nil
-			due = now.Add(3 * time.Since(now)) // saves take at most a third of the time
+			due = now.Add(max(checkInterval, 3*time.Since(now))) // saves take at most a third of the time
 		}
 	}
 	_ = listener.Close()

@@ -89,6 +89,23 @@ func TestStore_Close_KeepsAllTypes(t *testing.T) {
 	})
 }
 
+// A key expires soon after its time, and not only with the next save.
+func TestStore_Mini_ExpiresKeysSoon(t *testing.T) {
+	defer func(d time.Duration) { checkInterval = d }(checkInterval)
+	checkInterval = time.Hour
+	t.Setenv("PATH", t.TempDir())
+	s, rdb := open(t, filepath.Join(t.TempDir(), FolderName))
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	must(t, rdb.Set(ctx, "key", "", 20*time.Millisecond).Err())
+	for left := int64(1); left == 1; {
+		var err error
+		left, err = rdb.Exists(ctx, "key").Result()
+		must(t, err)
+	}
+	must(t, s.Close())
+}
+
 // 2,000 keys, and a list of 10,000 jobs, are saved, too.
 func TestStore_Close_KeepsManyJobs(t *testing.T) {
 	variants(t, func(t *testing.T, dir string) {

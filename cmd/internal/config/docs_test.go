@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/cmd/internal/config"
+	"github.com/headgate/headgate/tasks"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -31,6 +33,22 @@ func read(t *testing.T, path string) string {
 		t.Fatal(err)
 	}
 	return string(text)
+}
+
+// The documents name each field of a result, in the order of the struct.
+func TestDocs_Results(t *testing.T) {
+	text := read(t, "../../../docs/configuration.md")
+	for typename, result := range map[string]any{tasks.TypeHTTPRequest: tasks.HTTPResult{}, tasks.TypeCrawlFetch: tasks.CrawlResult{}} {
+		var fields []string
+		for _, f := range reflect.VisibleFields(reflect.TypeOf(result)) {
+			name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+			fields = append(fields, "`"+name+"`")
+		}
+		row := "| `" + typename + "` | " + strings.Join(fields, ", ") + " |\n"
+		if !strings.Contains(strings.ReplaceAll(text, " (below `save_dir`)", ""), row) {
+			t.Errorf("docs/configuration.md lacks the row\n%s", row)
+		}
+	}
 }
 
 var yamlBlock = regexp.MustCompile("(?ms)^```yaml\n(.*?)^```")

@@ -128,7 +128,7 @@ func (t Template) StartsWithExpression() bool {
 
 func notNil(value any) (any, error) {
 	if value == nil {
-		return nil, errors.New("the result is null")
+		return nil, errors.New("its value is null, because the field is missing or null")
 	}
 	return value, nil
 }

@@ -30,7 +30,7 @@ func TestTemplate(t *testing.T) {
 		{text: "${ {'a': '}'} }", want: map[string]any{"a": "}"}},
 		{text: `${"\"}"}`, want: `"}`},
 		{text: "costs $5, $${not} and $", want: "costs $5, ${not} and $"},
-		{text: "${nil}", err: "payload expression nil: the result is null"},
+		{text: "${nil}", err: "payload expression nil: its value is null, because the field is missing or null"},
 		{text: "a ${[1]}", err: "payload expression [1]: the result is a list: want text, a number or true/false"},
 		{text: "${[1][tick.Day()]}", err: "payload expression [1][tick.Day()]: index out of range: 1 (array length is 1)"},
 	}

@@ -132,6 +132,7 @@ const operating = "../../../docs/operating.md"
 // TestDocs_Redis_KeepsDataOverRestart runs a worker on a Redis with the users and the
 // settings of docs/operating.md, and on a replica of it. A restart of either loses nothing.
 func TestDocs_Redis_KeepsDataOverRestart(t *testing.T) {
+	t.Parallel()
 	primary, users := redistest.RunWithUsers(t, operating, "default", documentedSettings(t)...)
 	host, port, _ := strings.Cut(primary.Addr(), ":")
 	replica, _ := redistest.RunWithUsers(t, operating, "default", append(documentedSettings(t),

@@ -27,6 +27,7 @@ import (
 // each metric that there is, and for all that the dashboards and rules ask. make
 // test installs it.
 func TestPrometheus(t *testing.T) {
+	t.Parallel()
 	api := httptest.NewServer(http.HandlerFunc(func(out http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case "/broken":

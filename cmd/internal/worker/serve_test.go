@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -50,6 +51,7 @@ func runLogged(t *testing.T, rdb *redistest.Server, text string) (url, path stri
 	if err != nil {
 		t.Fatal(err)
 	}
+	w.checkInterval = time.Second
 	proctest.Start(t, log, w.Run)
 	return log.URL(t), path, log
 }
@@ -57,6 +59,7 @@ func runLogged(t *testing.T, rdb *redistest.Server, text string) (url, path stri
 const limited = "limits: {api: {kind: sliding_log, rate: 20/s}}\n"
 
 func TestHealth(t *testing.T) {
+	t.Parallel()
 	rdb := redistest.Run(t)
 	url, config := runWorker(t, rdb, limited)
 	want := func(path string, status int, text string) {

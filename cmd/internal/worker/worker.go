@@ -72,6 +72,7 @@ type Worker struct {
 	warnKeptOnce   sync.Once // for keptRule
 	stopping       atomic.Bool
 	refusals       refusals
+	checkInterval  time.Duration // time between two checks that Redis can be used
 	handlers
 }
 
@@ -83,7 +84,7 @@ func New(c *config.Config, o Options) (*Worker, error) {
 	if o.Notes == nil {
 		o.Notes = io.Discard
 	}
-	w := &Worker{options: o, startConfig: c, log: o.Log, hangup: make(chan os.Signal, 1)}
+	w := &Worker{options: o, startConfig: c, log: o.Log, hangup: make(chan os.Signal, 1), checkInterval: 10 * time.Second}
 	w.config.Store(c)
 	var err error
 	w.handlers, err = newHandlers(c)
@@ -251,12 +252,9 @@ func (w *Worker) serve(ctx context.Context) error {
 	return nil
 }
 
-// checkInterval is the time between two checks that Redis can be used.
-const checkInterval = 10 * time.Second
-
 // watchRedis checks Redis, so that problems are logged even if no job runs.
 func (w *Worker) watchRedis(ctx context.Context) {
-	tick := time.NewTicker(checkInterval)
+	tick := time.NewTicker(w.checkInterval)
 	defer tick.Stop()
 	for {
 		select {

@@ -15,6 +15,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/headgate/headgate/internal/script"
+	"github.com/headgate/headgate/internal/testutil/limittest"
 	"github.com/headgate/headgate/internal/testutil/redistest"
 	"github.com/headgate/headgate/internal/waitdb"
 	"github.com/headgate/headgate/throttle"
@@ -43,7 +44,7 @@ func aloneAndTogether(t *testing.T, steps ...func(*pair, *rapid.T)) {
 	steps = append(steps, (*pair).wait, (*pair).call, (*pair).pause)
 	for name, fixture := range map[string]func(redistest.TB) *fixture{"miniredis": miniFixture, "redis": realFixture} {
 		t.Run(name, func(t *testing.T) {
-			fewerChecks(t)
+			limittest.FewerChecks(t)
 			alone, together := fixture(t), fixture(t)
 			rapid.Check(t, func(t *rapid.T) {
 				w := newPair(t, alone, together)
@@ -73,13 +74,12 @@ type pairKind struct {
 
 func newPair(t *rapid.T, alone, together *fixture) *pair {
 	w := &pair{alone: alone, together: together}
-	kinds := []throttle.Kind{throttle.Funnel, throttle.TokenBucket, throttle.FixedWindow, throttle.SlidingLog, throttle.SlidingWindow, throttle.Concurrency}
 	limits := rapid.IntRange(1, 3).Draw(t, "limits")
 	for _, s := range w.both() {
 		s.restart(t)
 	}
 	for i := range limits {
-		l := throttle.Limit{Name: fmt.Sprintf("l%d", i), Kind: rapid.SampledFrom(kinds).Draw(t, "kind"), Capacity: rapid.IntRange(2, 6).Draw(t, "capacity")}
+		l := throttle.Limit{Name: fmt.Sprintf("l%d", i), Kind: rapid.SampledFrom(limittest.Kinds).Draw(t, "kind"), Capacity: rapid.IntRange(2, 6).Draw(t, "capacity")}
 		if l.Kind != throttle.Concurrency {
 			l.Rate = throttle.PerSecond(rapid.IntRange(2, 6).Draw(t, "rate"))
 		}

@@ -2,9 +2,7 @@ package waitdb_test
 
 import (
 	"context"
-	"flag"
 	"log/slog"
-	"strconv"
 	"testing"
 	"time"
 
@@ -12,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/internal/testutil/limittest"
 	"github.com/headgate/headgate/internal/testutil/redistest"
 	"github.com/headgate/headgate/internal/waitdb"
 	"github.com/headgate/headgate/throttle"
@@ -81,23 +80,9 @@ func onRedis(t *testing.T, f func(t *testing.T, s *fixture)) {
 	t.Helper()
 	t.Run("miniredis", func(t *testing.T) { f(t, miniFixture(t)) })
 	t.Run("redis", func(t *testing.T) {
-		fewerChecks(t)
+		limittest.FewerChecks(t)
 		f(t, realFixture(t))
 	})
-}
-
-// fewerChecks has rapid draw a third as often in a test on a real Redis, where it takes
-// twice as long, and where only the server differs from miniredis.
-func fewerChecks(t *testing.T) {
-	checks := flag.Lookup("rapid.checks").Value
-	all := checks.(flag.Getter).Get().(int)
-	set := func(n int) {
-		if err := checks.Set(strconv.Itoa(n)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	set((all + 2) / 3)
-	t.Cleanup(func() { set(all) })
 }
 
 var background = context.Background()

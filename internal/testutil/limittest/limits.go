@@ -2,6 +2,9 @@
 package limittest
 
 import (
+	"flag"
+	"strconv"
+	"testing"
 	"time"
 
 	"pgregory.net/rapid"
@@ -50,4 +53,18 @@ func Any(t *rapid.T, name string, kind throttle.Kind) throttle.Limit {
 		l.Margin = time.Duration(rapid.Int64Range(0, most-1).Draw(t, "margin")) * time.Microsecond
 	}
 	return l
+}
+
+// FewerChecks makes rapid draw a third as often until the test ends. It is for tests on a real Redis
+// that run on miniredis as well, which takes half of the time.
+func FewerChecks(t *testing.T) {
+	checks := flag.Lookup("rapid.checks").Value
+	all := checks.(flag.Getter).Get().(int)
+	set := func(n int) {
+		if err := checks.Set(strconv.Itoa(n)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	set((all + 2) / 3)
+	t.Cleanup(func() { set(all) })
 }

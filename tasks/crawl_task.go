@@ -50,9 +50,9 @@ type CrawlFetch struct {
 	// "example.com" for one host, "*.example.com" for its subdomains. An empty list means SameHost.
 	Allow []string `json:"allow,omitempty" want:"a list such as [\"same-host\", \"*.example.com\"]"`
 	// Start is the time in µs since 1970 at which a user enqueued the job. Give the same Start to
-	// all jobs that you enqueue together. While the crawl runs, a job with another Start joins the
-	// crawl. After the crawl's end, a job with a later Start starts a new crawl. Jobs that the crawl
-	// enqueues have the crawl's Start. The zero value means the time at which the job runs.
+	// all jobs that you enqueue together. A user's job starts a new crawl if the present crawl has
+	// ended and has an earlier Start. Any other job of a user joins the present crawl. Jobs that the
+	// crawl enqueues have the crawl's Start. The zero value means the time at which the job runs.
 	Start int64 `json:"start,omitempty" want:"a moment in µs since 1970"`
 	// Sitemap reports whether URL is a sitemap.
 	Sitemap bool `json:"sitemap,omitempty" want:"true or false"`
@@ -132,7 +132,7 @@ func (c CrawlFetch) Validate() error {
 // address.
 func ValidateAllow(host string) error {
 	if host != SameHost && host != SameSite && !hostPattern.MatchString(strings.ToLower(host)) && net.ParseIP(host) == nil {
-		return fmt.Errorf("%q: want %s, %s, a host such as example.com, or *.example.com for its subdomains", host, SameHost, SameSite)
+		return fmt.Errorf("%q: want %s, %s, a host such as example.com, *.example.com for its subdomains, or an IP address", host, SameHost, SameSite)
 	}
 	return nil
 }

@@ -28,8 +28,8 @@ const requestFields = `  url           https://example.com/path, without user an
   body          text to send
   timeout       longest duration of the call, such as "10s" ("30s")
   expect        statuses that mean success, such as [200, 404] (any 2xx)
-  redirects     true runs the job again after a redirect, with the next URL
-                and its permits (false: a redirect is like any other status)
+  redirects     true runs the job again after a redirect, when the next URL's
+                limits allow it (false: a redirect is like any other status)
   hops          number of redirects that led to url (0)
   keep_headers  response headers to keep in the result, such as ["ETag"]
   save          file for the body of the response, which is then not in the

@@ -31,7 +31,7 @@ type resultsCommand struct {
 	Type   string         `placeholder:"TYPE" help:"Only of jobs of this type."`
 	Queue  string         `placeholder:"NAME" help:"Only of this queue."`
 	Since  *time.Duration `placeholder:"DURATION" help:"Only of jobs that ended within this time, such as 1h."`
-	Failed bool           `help:"The last answers of archived jobs instead of the results of completed jobs."`
+	Failed bool           `help:"List archived jobs instead of completed jobs, each with its last result or its error."`
 	Out    string         `placeholder:"DIR" help:"Write the bodies and results to files DIR/QUEUE/ID."`
 	JSON   bool           `help:"Print JSON lines: one object a line."`
 }
@@ -49,7 +49,7 @@ func (c *resultsCommand) Run(ctx context.Context, conn *connection, q *inspect.Q
 	case c.JSON && c.Out != "":
 		return cli.Usagef("--json and --out: want one of them")
 	case c.Since != nil && *c.Since <= 0:
-		return cli.Usagef("--since %s: want a time up to now, such as 1h", duration.Exact(*c.Since))
+		return cli.Usagef("--since %s: want a duration above 0, such as 1h", duration.Exact(*c.Since))
 	}
 	secrets, err := redact.New(conn.conf.Page.Redact)
 	if err != nil {

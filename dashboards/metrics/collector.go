@@ -99,8 +99,7 @@ func (c *collector) Describe(descs chan<- *prometheus.Desc) {
 	}
 }
 
-// Collect sends the metrics of the process, and then those of the scope until the first error. More
-// waits for Redis would exceed Prometheus's scrape timeout.
+// Collect sends the metrics of the process, and then those of the scope until the first error.
 func (c *collector) Collect(out chan<- prometheus.Metric) {
 	c.collectProcess(out)
 	if c.isShard {

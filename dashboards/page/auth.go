@@ -38,7 +38,7 @@ func (p *Page) protect(next http.Handler, refuse func(w http.ResponseWriter, cod
 			w.Header().Set("WWW-Authenticate", `Bearer realm="headgate"`)
 			refuse(w, http.StatusUnauthorized, "This page requires a token. Open it once with ?token=TOKEN: this browser remembers it for 12 hours. Programs send it as \"Authorization: Bearer TOKEN\".")
 		default:
-			refuse(w, http.StatusForbidden, "Without a token this page answers only to programs on the machine it runs on, under a name such as localhost. Give it a token to open it to others.")
+			refuse(w, http.StatusForbidden, "This page has no token, so it answers only requests from its own machine, at an address such as http://localhost. Set a token to open it to others.")
 		}
 	})
 }

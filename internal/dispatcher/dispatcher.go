@@ -24,7 +24,7 @@ const (
 	// heartbeat is the shortest regular interval between two lease renewals. With each renewal the
 	// leader also reads new lanes, and changes whose notifications were lost.
 	heartbeat = 500 * time.Millisecond
-	// DefaultMaxHeartbeat is the Config.MaxHeartbeat of package scheduler.
+	// DefaultMaxHeartbeat is the MaxHeartbeat of dispatchers without a Spread.
 	DefaultMaxHeartbeat = 5 * time.Second
 	// LeaseMargin is added to the renewal interval to get the duration of the lease.
 	LeaseMargin = time.Second

@@ -30,9 +30,9 @@ type lane struct {
 	// last one.
 	expiry    item[*lane]
 	checkedAt int64
-	full      bool // the lane gets no turns: it has as many granted jobs as its meters give at once
-	// slotsReported is true from a slot report until the next ExpireGrants reply. The report counts
-	// the slots of jobs that arrive in this time, so these jobs leave queue.slotsInFlight.
+	full      bool // the lane gets no turns: its granted jobs fill the capacity of a meter
+	// slotsReported is true from a slot report until the next ExpireGrants reply. The core
+	// assumes that the report counts the slots of jobs whose arrival Redis reports in this time.
 	slotsReported bool
 }
 

@@ -86,7 +86,7 @@ func (f *Frontier) Claim(ctx context.Context, c Crawl, url, from, job string) (c
 }
 
 // Begin starts a crawl at once, even if URLs of the current crawl of that name wait. From then on,
-// Claim returns Over to the remaining jobs of the earlier crawl.
+// Claim returns Over to the jobs that the earlier crawl has enqueued.
 func (f *Frontier) Begin(ctx context.Context, c Crawl) error {
 	now, err := f.rdb.Time(ctx).Result()
 	if err == nil {
@@ -104,8 +104,8 @@ func (f *Frontier) Begin(ctx context.Context, c Crawl) error {
 	return nil
 }
 
-// Link is a URL that a page links. State is the state that Found gives to the URL if it is new or
-// was left out before.
+// Link is a URL that a page links. State is the state that Found gives to a new URL if no maximum
+// is reached.
 type Link struct {
 	URL   string
 	State State

@@ -5,14 +5,12 @@ package meter
 // permit moves tat by the emission interval of period/n, and tat may be up to capacity intervals
 // ahead of now. The field rest is the part of tat below a microsecond, in n-ths of a microsecond,
 // so rounding errors do not add up.
-//
-// From the number of permits given back and a call's mark, GiveBack computes how many permits other
-// calls have taken at most since that call.
 type gcra struct {
 	n, period, capacity int64
 	tat, rest           int64
 	given, usedAt       int64 // permits given back so far, and time of the last Take or GiveBack
-	from, until, paid   int64 // see GiveBack
+
+	groupStart, groupEnd, groupIdle int64 // the present group of calls, see GiveBack
 }
 
 // Define keeps the number of permits in use at l.Since, rounded up. From l.Since on, these permits
@@ -23,7 +21,7 @@ func (g *gcra) Define(l *Limit) {
 	if n == before.n && period == before.period {
 		return
 	}
-	g.tat, g.rest, g.from, g.until, g.paid = 0, 0, 0, 0, 0
+	g.tat, g.rest, g.groupStart, g.groupEnd, g.groupIdle = 0, 0, 0, 0, 0
 	if before.tat >= l.Since && before.tat > 0 {
 		g.Take(l.Since, owed(before.tat-l.Since, before.rest, before.n, before.period))
 		g.usedAt = before.usedAt
@@ -68,18 +66,22 @@ func (g *gcra) Take(now, k int64) Mark {
 	return Mark{g.tat, g.given}
 }
 
-// GiveBack moves tat back by up to k intervals. Without the k permits, the meter might have been idle
-// for some time. The permits of that time have become free already, so GiveBack does not give them
-// back. The idle time has two upper bounds:
-//   - It is longest if all later calls took their permits just now. These permits take at most as long
-//     as tat has grown, plus all permits given back, as if only earlier calls had given permits back.
-//   - It began at the earliest when the call took its permits. Calls that settle at about the same
-//     time, in any order, share the idle time since the first of them. Between g.from and g.until,
-//     these calls took their permits and gave them back, except for the permits of a time of g.paid.
-func (g *gcra) GiveBack(now, at, k, _ int64, mark Mark) {
+// GiveBack gives back k permits that a call took at the time takenAt. Without these permits, the
+// meter might have been idle for some time since takenAt: with all permits free, tat moves with the
+// clock. So GiveBack moves tat back by k intervals less the idle time. The exact idle time is
+// unknown. GiveBack uses the smaller of two upper bounds:
+//   - Without the k permits, tat would be at most laterUS ahead of now. laterUS is the most that
+//     later calls have added to tat: its growth since the mark, plus all permits given back since.
+//   - The idle time lies between takenAt and now. Calls that overlap form a group. The group's idle
+//     time is at most the time since groupStart, when the group's first call took its permits, less
+//     groupIdle, which GiveBack has subtracted already for other calls of the group.
+//
+// A new group starts if the call took its permits after groupEnd, the time of the last GiveBack. It
+// also starts if the group's bound is k intervals or more, but the time since takenAt is shorter.
+func (g *gcra) GiveBack(now, takenAt, k, _ int64, mark Mark) {
 	givenUS, part := Span(g.given-mark[1], g.n, g.period)
-	others := g.tat + min(1, g.rest) - mark[0] + givenUS // most time that the permits of later calls take
-	if g.tat == MaxTime || g.given < mark[1] || others < 0 {
+	laterUS := g.tat + min(1, g.rest) - mark[0] + givenUS
+	if g.tat == MaxTime || g.given < mark[1] || laterUS < 0 {
 		return
 	}
 	us, over := Span(k, g.n, g.period)
@@ -88,15 +90,15 @@ func (g *gcra) GiveBack(now, at, k, _ int64, mark Mark) {
 		tat, rest = tat-1, rest+g.n
 	}
 	if part > rest {
-		others++
+		laterUS++
 	}
-	from, paid := min(at, g.from), g.paid
-	if at > g.until || now-from-paid >= us && now-at < us {
-		from, paid = at, 0
+	start, subtracted := min(takenAt, g.groupStart), g.groupIdle
+	if takenAt > g.groupEnd || now-start-subtracted >= us && now-takenAt < us {
+		start, subtracted = takenAt, 0
 	}
-	idle := max(0, min(now+others-tat, now-from-paid))
+	idle := max(0, min(now+laterUS-tat, now-start-subtracted))
 	tat += idle
-	g.from, g.until, g.paid, g.usedAt = from, now, paid+min(idle, us), now
+	g.groupStart, g.groupEnd, g.groupIdle, g.usedAt = start, now, subtracted+min(idle, us), now
 	if tat < g.tat || tat == g.tat && rest < g.rest {
 		g.tat, g.rest, g.given = tat, rest, g.given+k
 	}
@@ -110,5 +112,5 @@ func (g *gcra) Left(now int64) int64 {
 	return max(0, g.capacity-owed(g.tat-now, g.rest, g.n, g.period))
 }
 
-// FullAt returns tat, rounded up.
+// FullAt returns tat, rounded up: all permits are free from then on.
 func (g *gcra) FullAt(now int64) int64 { return max(now, g.tat+min(1, g.rest)) }

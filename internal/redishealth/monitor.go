@@ -54,9 +54,9 @@ func New(log *slog.Logger, name string, rdb redis.UniversalClient, prefixes ...s
 var MonitorsOf func(server any) []*Monitor
 
 // Note records the error of a call, or nil after a success. It ignores errors of calls whose
-// context has ended, and calls that began before the last change of the state. It calls check
-// instead, at most once in checkInterval, after the first error about a missing right, and after a
-// success while other commands may fail (see Monitor).
+// context has ended, and calls that began before the last change of the state. Two
+// results do not change the state, but make Note call check, at most once in checkInterval: the
+// first error about a missing right, and a success while some other commands fail (see Monitor).
 func (m *Monitor) Note(ctx context.Context, began time.Time, err error) {
 	if err = Unavailable(err); err != nil && ctx.Err() != nil {
 		return

@@ -51,8 +51,8 @@ type handler struct {
 	*guard
 }
 
-// Enabled implements slog.Handler. It guards against a panic only, because it is called for each line
-// that is not logged.
+// Enabled implements slog.Handler. It guards only against a panic: a goroutine for each call is too
+// slow, because Enabled is called for lines below the level, too.
 func (h handler) Enabled(ctx context.Context, level slog.Level) (enabled bool) {
 	defer func() { _ = recover() }()
 	return h.next.Enabled(ctx, level)

@@ -10,8 +10,8 @@ import (
 )
 
 // Divide returns the shard's part of a limit. The parts of all shards add up to the limit. The
-// error joins a [*throttle.FieldError] for each field that is too small to give each shard a
-// permit. Its Want names the smallest value that does.
+// error joins a [*throttle.FieldError] for a rate or capacity that is too small to give each shard
+// a permit, and for each such override. Want names the smallest valid value.
 func (s Shard) Divide(l throttle.Limit) (throttle.Limit, error) {
 	var errs []error
 	l.Rate, l.Capacity = s.divide(&errs, l.Kind, l.Rate, l.MaxCost())
@@ -35,8 +35,8 @@ func (s Shard) Divide(l throttle.Limit) (throttle.Limit, error) {
 	return l, errors.Join(errs...)
 }
 
-// DivideOverride returns the shard's part of an override of a limit of that kind. It returns the
-// same errors as Divide.
+// DivideOverride returns the shard's part of an override of a limit of that kind. The error joins a
+// [*throttle.FieldError] for a rate or capacity that is too small.
 func (s Shard) DivideOverride(kind throttle.Kind, o throttle.Override) (throttle.Override, error) {
 	var errs []error
 	o.Rate, o.Capacity = s.divide(&errs, kind, o.Rate, o.Capacity)

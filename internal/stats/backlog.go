@@ -92,9 +92,9 @@ type Requirements struct {
 type RuleFunc func(ctx context.Context, job throttle.JobID, task *asynq.Task) (r Requirements, known bool)
 
 // ReadDemand returns the demand for each meter, the highest first, and for each limit. A job counts
-// as waiting at the meters that are bottlenecks in the forecast. It also counts at meters that have
-// a key and lanes, because the forecast may not cover all keys. If no dispatcher runs, a job counts
-// as waiting at all its meters.
+// as waiting at the meters that are bottlenecks in the forecast. The forecast may not cover
+// all keys, so a job also counts at each meter with a key at which a lane waits. If no dispatcher
+// runs, a job counts as waiting at all its meters.
 func ReadDemand(ctx context.Context, limiter *waitdb.DB, f *forecast.Forecast, hasDispatcher bool) ([]waitdb.Demand, map[string]LimitDemand, error) {
 	meters, err := limiter.Demands(ctx)
 	if err != nil {

@@ -14,11 +14,12 @@ import (
 	"github.com/headgate/headgate/internal/duration"
 )
 
-// Decode reads a JSON object into a struct. After an error the struct is unchanged. A struct
-// field's tag json is its name in JSON. Its tag want describes the valid values in error texts. A
-// JSON field that matches no json tag is rejected. As in encoding/json, a null makes a pointer, map
-// or slice nil and a json.RawMessage null, and leaves other fields unchanged. A duration is a text
-// such as "90s" or "7d". The parameter what names the whole text in errors, such as "payload".
+// Decode reads a JSON object into a struct. After an error the struct is unchanged, except for the
+// contents of pointers, maps and slices that it had before. A field's tag json is its name in JSON.
+// Its tag want describes the valid values in error texts. A JSON field that matches no json tag is
+// rejected. As in encoding/json, a null makes a pointer, map or slice nil and a json.RawMessage
+// null, and leaves other fields unchanged. A duration is a text such as "90s" or "7d". The
+// parameter what names the whole text in errors, such as "payload".
 //
 // Unlike json.Decoder, Decode distinguishes "URL" from "url". It rejects a field that is given
 // twice, and text after the object. Its errors show the invalid value.

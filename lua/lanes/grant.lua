@@ -11,7 +11,7 @@
 -- ARGV[5] attempt: 1 when the call is sent for the first time, a higher number in a repeat
 -- ARGV[6…] for each turn:
 --   lane        name of the lane
---   advance_us  the same as ARGV[2] for the job of this turn
+--   advance_us  longest time from the grant until the job's permits exist, microseconds
 --   held        for each of the lane's meters, the number of permits that are held for other lanes;
 --               the numbers are separated by commas
 -- Returns {0} if another process leads, and {-1, now_us} for a repeat of a call that has granted
@@ -20,11 +20,12 @@
 --   the lanes' first turns. The row of a turn:
 --   outcome            number of a fairqueue.Outcome; the row has more fields if a job is granted:
 --   job                ID of the granted job
---   at_us, until_us    time from and until which its permits are reserved, Unix microseconds
---   takes_early        1 if the job may take the permits before they exist, else 0
+--   at_us, until_us    start and end of the reservation of its permits, Unix microseconds. They exist from
+--                      at_us on
+--   takes_early        1 if the job can call acquire.lua before at_us, to start at at_us; else 0
 --   The row of a lane:
 --   granted            number of its granted jobs that have not taken their permits yet
---   max_advance_us     the same as ARGV[2] for the lane's next job
+--   max_advance_us     longest time from the next job's grant until its permits exist, microseconds
 --   and, if a next job waits and all its limits exist, for each meter:
 --   cost, ready_at_us  the job's permits, and the time from which they exist, Unix microseconds
 --   known              1 if ready_at_us is known, else 0

@@ -69,32 +69,37 @@ local function give_back(k)
     if mark < start or last < start then return end
     call('SET', m.state, int(last) .. ' ' .. int(count > k and count - k or 0), 'KEEPTTL')
   else
-    -- Without the k permits, the meter might have been idle for some time. The permits of that time
-    -- have become free already, so the script does not give them back. The idle time has two bounds:
-    -- - It is longest if all later calls took their permits just now, or at begins_us, the later start
-    --   of a call that took permits in advance. These permits take at most others_us: the growth of
-    --   the TAT plus all permits given back, as if only earlier calls had given permits back.
-    -- - It began at the earliest when the call took its permits. Calls that settle at about the same
-    --   time, in any order, share the idle time since the first of them: see gcra.lua.
-    local tat, fraction, rate, given, begins, from, till, paid =
+    -- Without the k permits, the meter might have been idle for some time since at_us: with all
+    -- permits free, the TAT moves with the clock. So the script moves the TAT back by the time of k
+    -- permits less the idle time. It uses the smaller of two upper bounds of the idle time:
+    -- - Without the k permits, the TAT would be at most later_us ahead of `now`: now_us, or
+    --   begins_us if it is later. later_us is the most time that later calls have added to the TAT:
+    --   its growth since the mark, plus all permits given back since.
+    -- - The idle time lies between at_us and now. Calls that overlap form a group. The group's idle
+    --   time is at most the time since group_start, when the group's first call took its permits,
+    --   less group_idle, which the script has subtracted already for other calls of the group.
+    -- A new group starts if the call took its permits after group_end, when a call gave permits
+    -- back last. It also starts if the group's bound is the time of k permits or more, but the time
+    -- since at_us is shorter.
+    local tat, fraction, rate, given, begins, group_start, group_end, group_idle =
       string.match(call('GET', m.state), '^(%d+) (%d+) (%d+ %d+) ?(%d*) ?(%d*) ?(%d*) ?(%d*) ?(%d*)$')
     tat, fraction, given, begins = tonumber(tat), tonumber(fraction), tonumber(given) or 0, tonumber(begins) or 0
     if rate ~= m.rate or tat == MAX_INT or given < given_before then return end
     local given_us, min_fraction = span(given - given_before, m.n, m.period_us)
-    local others_us = tat + (fraction > 0 and 1 or 0) - mark + given_us
-    if others_us < 0 then return end
+    local later_us = tat + (fraction > 0 and 1 or 0) - mark + given_us
+    if later_us < 0 then return end
     local us, over = span(k, m.n, m.period_us)
     local new_tat, new_fraction, now = tat - us, fraction - over, math.max(now_us, begins)
     if new_fraction < 0 then new_tat, new_fraction = new_tat - 1, new_fraction + m.n end
-    if min_fraction > new_fraction then others_us = others_us + 1 end
-    from, till, paid = math.min(at_us, tonumber(from) or 0), tonumber(till) or 0, tonumber(paid) or 0
-    if at_us > till or now - from - paid >= us and now - at_us < us then from, paid = at_us, 0 end
-    local idle = math.max(0, math.min(now + others_us - new_tat, now - from - paid))
+    if min_fraction > new_fraction then later_us = later_us + 1 end
+    group_start, group_end, group_idle = math.min(at_us, tonumber(group_start) or 0), tonumber(group_end) or 0, tonumber(group_idle) or 0
+    if at_us > group_end or now - group_start - group_idle >= us and now - at_us < us then group_start, group_idle = at_us, 0 end
+    local idle = math.max(0, math.min(now + later_us - new_tat, now - group_start - group_idle))
     new_tat = new_tat + idle
     if new_tat < tat or new_tat == tat and new_fraction < fraction then
       tat, fraction, given = new_tat, new_fraction, given + k
     end
-    local words = { int(tat), int(fraction), rate, int(given), int(begins), int(from), int(now), int(paid + math.min(idle, us)) }
+    local words = { int(tat), int(fraction), rate, int(given), int(begins), int(group_start), int(now), int(group_idle + math.min(idle, us)) }
     call('SET', m.state, table.concat(words, ' '))
     gcra(m, now_us)() -- sets the expiry of the key
   end

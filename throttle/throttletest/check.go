@@ -27,8 +27,8 @@ type Admission struct {
 	// Until is the time at which the permits of a concurrency limit were given back, in
 	// microseconds. Zero means that the permits are held until the end of the history.
 	Until int64
-	// Debt marks the additional cost of a call that was admitted earlier. Check does not check a
-	// window that ends with a debt, but the debt counts in the windows of later admissions.
+	// Debt marks the additional cost of a call that was admitted earlier. A debt is itself
+	// no violation, but it counts in the windows of later admissions.
 	Debt bool
 }
 
@@ -84,7 +84,6 @@ func sorted(history []Admission) []Admission {
 	return slices.SortedStableFunc(slices.Values(history), func(a, b Admission) int { return cmp.Compare(a.At, b.At) })
 }
 
-// clock formats a time, which is a number of microseconds since 1970.
 func formatTime(us int64) string {
 	return time.UnixMicro(us).UTC().Format("2006-01-02 15:04:05.000000")
 }

@@ -74,7 +74,7 @@ func (s *Store) runMini(ctx context.Context) error {
 	return nil
 }
 
-// save replaces the file by one with all data. A crash leaves the old file or the new one, complete.
+// save replaces the file by one with all data. If the process dies, one of the two is left, whole.
 func save(rdb *redis.Client, path string) error {
 	commands, err := rdb.Eval(context.Background(), dump, nil).Slice()
 	var text bytes.Buffer

@@ -40,7 +40,7 @@ type Options struct {
 	Priority  *scheduler.PriorityLevel `json:"priority" want:"\"high\", \"normal\" or \"low\"" placeholder:"high|normal|low" help:"Priority among jobs that wait for the same permits, instead of the config's."`
 	Timeout   time.Duration            `json:"timeout" want:"a duration in quotes, such as \"90s\", \"24h\" or \"7d\"" placeholder:"DURATION" help:"Timeout of one run."`
 	Deadline  time.Time                `json:"deadline" want:"a time in quotes, such as \"2026-01-02T15:04:05Z\"" placeholder:"TIME" help:"Archive the job if it is not done by this time."`
-	Unique    time.Duration            `json:"unique" want:"a duration in quotes, such as \"90s\", \"24h\" or \"7d\"" placeholder:"DURATION" help:"Do not add the job if one with the same type, payload and queue was added with --unique and is not done. A job excludes others for at most this time, not counting its waits for limits."`
+	Unique    time.Duration            `json:"unique" want:"a duration in quotes, such as \"90s\", \"24h\" or \"7d\"" placeholder:"DURATION" help:"Do not add the job if one with the same type, payload and queue was added with --unique and is not done. The job prevents such duplicates for at most this time, plus the time that it waits for limits."`
 }
 
 // Validate returns the first error of the job.

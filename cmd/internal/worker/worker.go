@@ -67,7 +67,7 @@ type Worker struct {
 	fileNotApplied atomic.Bool  // whether the last reload of the config failed
 	evictionText   atomic.Value // string: the last evictionWarning
 	outages        *redishealth.OutageFilter
-	outageLog      *slog.Logger // log behind the filter outages
+	filteredLog    *slog.Logger // writes to log through outages
 	hangup         chan os.Signal
 	warnKeptOnce   sync.Once // for keptRule
 	stopping       atomic.Bool
@@ -161,10 +161,10 @@ func (w *Worker) open(ctx context.Context, r config.Redis) (end func(), err erro
 func (w *Worker) prepare() error {
 	c, s := w.config.Load(), w.redis
 	w.outages = &redishealth.OutageFilter{Handler: w.log.Handler()}
-	w.outageLog = slog.New(w.outages)
-	w.waitDB = waitdb.New(throttle.New(s, throttle.Options{Scope: c.Scope, App: c.App, Logger: w.outageLog}))
+	w.filteredLog = slog.New(w.outages)
+	w.waitDB = waitdb.New(throttle.New(s, throttle.Options{Scope: c.Scope, App: c.App, Logger: w.filteredLog}))
 	var err error
-	if w.cron, err = Schedules(s, c, w.outageLog); err != nil {
+	if w.cron, err = Schedules(s, c, w.filteredLog); err != nil {
 		return err
 	}
 	rules := scheduler.Rules{Limits: c.Limits, RuleFor: w.rule}
@@ -173,8 +173,8 @@ func (w *Worker) prepare() error {
 		ShutdownTimeout: c.ShutdownTimeout,
 		RetryDelayFunc:  func(n int, _ error, _ *asynq.Task) time.Duration { return scheduler.Backoff{}.Delay(n) },
 		ErrorHandler:    asynq.ErrorHandlerFunc(w.logFailure),
-		Logger:          asynqLog{w.outageLog},
-	}, scheduler.WithLimiter(w.waitDB.Limiter), scheduler.WithLogger(w.outageLog), scheduler.WithShards(c.Shards()...))
+		Logger:          asynqLog{w.filteredLog},
+	}, scheduler.WithLimiter(w.waitDB.Limiter), scheduler.WithLogger(w.filteredLog), scheduler.WithShards(c.Shards()...))
 	if err != nil {
 		return err
 	}

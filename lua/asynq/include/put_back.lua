@@ -1,9 +1,9 @@
 -- @include extend_unique
 -- @include lease
 
--- Removes a job from the active list if it has the expected lease: see lease.lua. The first result
--- is true if the job was in the list, or if its hash says that the dequeue `name` has it. The
--- second result is the key of the job's Unique lock, false if there is none, or nil if unknown.
+-- Removes a job from the active list if it has the expected lease: see is_lease. The first result
+-- is true if the job was in the list, or if the second result of is_lease is true. The second
+-- result is the key of the job's Unique lock, false if there is none, or nil if unknown.
 local function remove_active(active, lease, hash, id, name, ended)
   local matches, is_active, lock = is_lease(hash, lease, id, name, ended)
   return matches and redis.call('LREM', active, 0, id) > 0 or is_active, lock

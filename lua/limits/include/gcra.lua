@@ -33,22 +33,20 @@ end
 -- A funnel or a token bucket, as GCRA. A permit becomes free every period/n. Each permit moves the
 -- theoretical arrival time (TAT) by period/n, to at most capacity·period/n ahead of now. The TAT is
 -- stored as whole microseconds and a fraction in n-ths of a microsecond, so no rounding adds up.
--- State: "tat fraction n period_us [given begins_us [from until paid]]". The field `given` is the
--- number of permits that calls have given back since the state began. The field begins_us is the
--- latest start of a call that took permits in advance, 0 if that start has passed. The last three
--- fields are about the latest calls that gave permits back. Between the times `from` and `until`,
--- these calls took their permits and gave them back. The permits that become free in `paid`
--- microseconds were not given back, because they may have become free with time: see charge.lua.
+-- State: "tat fraction n period_us [given begins_us [group_start group_end group_idle]]". The field
+-- `given` is the number of permits that calls have given back since the state began. begins_us is
+-- the latest start of a call that took permits in advance, 0 if that start has passed. The last
+-- three fields are about the calls that gave permits back last: see charge.lua.
 local function gcra(m, now_us)
   local n, period_us, capacity = m.n, m.period_us, m.capacity
-  local tat, fraction, given, begins_us, paid = 0, 0, 0, 0, ''
+  local tat, fraction, given, begins_us, group = 0, 0, 0, 0, ''
   local state = call('GET', m.state)
   if state then
     local at, part, rate = string.match(state, '^(%d+) (%d+) (.+)$')
     tat, fraction = tonumber(at) or 0, tonumber(part) or 0
     if rate ~= m.rate then
       local was, back, begins, times = string.match(rate or '', '^([1-9]%d* [1-9]%d*) ?(%d*) ?(%d*)([%d ]*)$')
-      given, begins_us, paid = tonumber(back) or 0, tonumber(begins) or 0, was == m.rate and times or ''
+      given, begins_us, group = tonumber(back) or 0, tonumber(begins) or 0, was == m.rate and times or ''
       if not was then
         tat, fraction = 0, 0 -- corrupt data
       elseif was ~= m.rate then
@@ -95,7 +93,7 @@ local function gcra(m, now_us)
     local text = int(tat) .. ' ' .. int(fraction) .. ' ' .. m.rate
     if given > 0 then lasts_us = math.max(lasts_us, GIVE_BACK_US) end
     local begins = begins_us > now_us and begins_us or 0
-    if given > 0 or begins > 0 or paid ~= '' then text = text .. ' ' .. int(given) .. ' ' .. int(begins) .. paid end
+    if given > 0 or begins > 0 or group ~= '' then text = text .. ' ' .. int(given) .. ' ' .. int(begins) .. group end
     local ttl_ms = ceil(lasts_us / 1000) + GRACE_MS
     call('SET', m.state, text, 'PX', int(ttl_ms))
     return tat, given

@@ -2,7 +2,7 @@
 
 -- A sliding log: never more than n permits in a window of one period. k permits, at most n, are
 -- free when the (n-k+1)-th newest time is a period old. Each n permits more take one more period.
--- State: LIST of the times of the last permits, oldest first. take trims the list to n times.
+-- State: LIST of the times of the last permits, oldest first. m.take keeps the newest n times.
 local function sliding_log(m, now_us)
   local n, period_us = m.n, m.period_us
   local length = call('LLEN', m.state)

@@ -144,11 +144,11 @@ func (f *File) Allowed(url string) bool {
 		return true
 	}
 	allowed, longest := true, -1
-	// The heads that begin the target are in the chain of the last head that does not sort behind it.
+	// Of the rules whose heads are at most the target, only the last rule and its parents can match.
 	at, _ := slices.BinarySearchFunc(f.rules, target, func(r rule, target string) int {
 		return cmp.Or(strings.Compare(r.head(), target), -1)
 	})
-	for at := int32(at) - 1; at >= 0; at = f.rules[at].before {
+	for at := int32(at) - 1; at >= 0; at = f.rules[at].parent {
 		f.Steps += stepsPerPart
 		r := f.rules[at]
 		if n := len(r.path); (n > longest || n == longest && r.allow) && f.matches(r, target) {
@@ -164,8 +164,8 @@ type rule struct {
 	wholeTarget bool   // the path must match the whole target, not only its beginning
 	allow       bool
 	headLen     int32 // the number of bytes before the first *, or of the whole path
-	// before is the index of the last earlier rule whose head begins this rule's head, or -1.
-	before int32
+	// parent is the index of the last earlier rule whose head begins this rule's head, or -1.
+	parent int32
 }
 
 func (r *rule) head() string { return r.path[:r.headLen] }
@@ -182,15 +182,15 @@ func newRule(path string, allow bool) rule {
 	return rule{path: path, wholeTarget: whole, allow: allow, headLen: int32(len(head))}
 }
 
-// sortRules sorts rules by their heads, and links each rule to the one before it.
+// sortRules sorts rules by their heads, and sets each rule's parent.
 func sortRules(rules []rule) {
 	slices.SortFunc(rules, func(a, b rule) int { return strings.Compare(a.head(), b.head()) })
 	for i := range rules {
-		before := int32(i) - 1
-		for before >= 0 && !strings.HasPrefix(rules[i].head(), rules[before].head()) {
-			before = rules[before].before
+		parent := int32(i) - 1
+		for parent >= 0 && !strings.HasPrefix(rules[i].head(), rules[parent].head()) {
+			parent = rules[parent].parent
 		}
-		rules[i].before = before
+		rules[i].parent = parent
 	}
 }
 

@@ -132,6 +132,7 @@ func exists(file string) bool {
 }
 
 func here(ts *testscript.TestScript, neg bool, args []string) {
+	requireUsage(ts, !neg, "here ARG…")
 	fails(ts, neg, append([]string{"0", "here"}, args...))
 }
 

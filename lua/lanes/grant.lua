@@ -20,8 +20,8 @@
 --   the lanes' first turns. The row of a turn:
 --   outcome            number of a fairqueue.Outcome; the row has more fields if a job is granted:
 --   job                ID of the granted job
---   at_us, until_us    start and end of the reservation of its permits, Unix microseconds. They exist from
---                      at_us on
+--   at_us              time from which its permits exist, Unix microseconds
+--   until_us           end of the reservation of its permits, Unix microseconds
 --   takes_early        1 if the job can call acquire.lua before at_us, to start at at_us; else 0
 --   The row of a lane:
 --   granted            number of its granted jobs that have not taken their permits yet

@@ -243,7 +243,9 @@ func (e ETA) MarshalJSON() ([]byte, error) {
 
 func (e ETA) String() string {
 	switch {
-	case e.AtLeast && e.StartsIn > 0:
+	case e.AtLeast && e.StartsIn <= 0:
+		return "not before now"
+	case e.AtLeast:
 		return "not before " + DateTime(time.Now().Add(e.StartsIn))
 	case !e.Known:
 		return "unknown"

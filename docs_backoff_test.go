@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/headgate/headgate/internal/testutil/proctest"
 )
 
 var backoff = regexp.MustCompile(`local FIRST_US, LONGEST_US = (\d+), (\d+)`)
@@ -13,13 +15,13 @@ var backoff = regexp.MustCompile(`local FIRST_US, LONGEST_US = (\d+), (\d+)`)
 // TestBackoffOf429s compares the docs and the help with how long the script blocks a key after a 429
 // without a time.
 func TestBackoffOf429s(t *testing.T) {
-	found := backoff.FindStringSubmatch(read(t, "lua/lanes/include/rate_limit.lua"))
+	found := backoff.FindStringSubmatch(proctest.ReadFile(t, "lua/lanes/include/rate_limit.lua"))
 	if found == nil {
 		t.Fatal("lua/lanes/include/rate_limit.lua has no FIRST_US, LONGEST_US")
 	}
 	first, longest := inPlainWords(t, found[1]), inPlainWords(t, found[2])
 	for _, path := range []string{"docs/configuration.md", "docs/design.md", "cmd/worker/run.go"} {
-		text := strings.Join(strings.Fields(read(t, path)), " ")
+		text := strings.Join(strings.Fields(proctest.ReadFile(t, path)), " ")
 		said := regexp.MustCompile(`for ` + first + `,( and)? twice as long for each 429 in a row, up to ` + longest + `\b`)
 		if !said.MatchString(text) {
 			t.Errorf(`%s does not say "for %s, twice as long for each 429 in a row, up to %s"`, path, first, longest)

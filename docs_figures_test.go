@@ -5,6 +5,8 @@ import (
 	"os"
 	"regexp"
 	"testing"
+
+	"github.com/headgate/headgate/internal/testutil/proctest"
 )
 
 var update = flag.Bool("update", false, "copy the tables of docs/benchmarks.md to the pages that show them")
@@ -18,12 +20,12 @@ var (
 // TestFigures compares copies of the tables. go test . -run TestFigures -update updates them.
 func TestFigures(t *testing.T) {
 	tables := map[string]string{}
-	for _, match := range figures.FindAllStringSubmatch(read(t, "docs/benchmarks.md"), -1) {
+	for _, match := range figures.FindAllStringSubmatch(proctest.ReadFile(t, "docs/benchmarks.md"), -1) {
 		tables[match[1]] = match[2]
 	}
 	copies := 0
 	for _, path := range documents(t) {
-		old := read(t, path)
+		old := proctest.ReadFile(t, path)
 		text := copied.ReplaceAllStringFunc(old, func(part string) string {
 			copies++
 			name := copied.FindStringSubmatch(part)[1]

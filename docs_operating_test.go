@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/goccy/go-yaml"
+
+	"github.com/headgate/headgate/internal/testutil/proctest"
 )
 
 const operatingPage = "docs/operating.md"
@@ -21,7 +23,7 @@ func TestOperating_Alerts(t *testing.T) {
 			Rules []struct{ Alert string }
 		}
 	}
-	if err := yaml.Unmarshal([]byte(read(t, "dashboards/rules/headgate.yaml")), &rules); err != nil {
+	if err := yaml.Unmarshal([]byte(proctest.ReadFile(t, "dashboards/rules/headgate.yaml")), &rules); err != nil {
 		t.Fatal(err)
 	}
 	var alerts []string
@@ -34,7 +36,7 @@ func TestOperating_Alerts(t *testing.T) {
 	}
 	slices.Sort(alerts)
 	var explained []string
-	for line := range strings.Lines(read(t, operatingPage)) {
+	for line := range strings.Lines(proctest.ReadFile(t, operatingPage)) {
 		if name, _, _ := strings.Cut(strings.TrimPrefix(line, "| "), " "); strings.HasPrefix(name, "Headgate") {
 			explained = append(explained, name)
 		}
@@ -48,7 +50,7 @@ func TestOperating_Alerts(t *testing.T) {
 // TestOperating_Unit: systemd restarts a worker however often it failed, unless its config is wrong.
 func TestOperating_Unit(t *testing.T) {
 	section, settings := "", map[string]string{}
-	for line := range strings.Lines(read(t, "deploy/headgate.service")) {
+	for line := range strings.Lines(proctest.ReadFile(t, "deploy/headgate.service")) {
 		line = strings.TrimSpace(line)
 		if name, value, ok := strings.Cut(line, "="); ok {
 			settings[section+name] = value
@@ -67,11 +69,11 @@ func TestOperating_Unit(t *testing.T) {
 
 // TestOperating_LogLines: the page explains each warning and error in the log, and no other.
 func TestOperating_LogLines(t *testing.T) {
-	page := read(t, operatingPage)
+	page := proctest.ReadFile(t, operatingPage)
 	var logged []string
 	sources := ""
 	for _, path := range files(t, isSource) {
-		sources += read(t, path)
+		sources += proctest.ReadFile(t, path)
 		for _, text := range warnings(t, path) {
 			logged = append(logged, text)
 			if !strings.Contains(page, text) {

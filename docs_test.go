@@ -6,6 +6,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/headgate/headgate/internal/testutil/proctest"
 )
 
 // documents are the pages of the root and of docs.
@@ -18,7 +20,7 @@ func documents(t *testing.T) []string {
 }
 
 func TestREADME_Start(t *testing.T) {
-	text := read(t, "README.md")
+	text := proctest.ReadFile(t, "README.md")
 	for _, command := range []string{"go run ./cmd/worker demo", "make test"} {
 		if !strings.Contains(text, command) {
 			t.Errorf("README.md does not show %q", command)
@@ -33,7 +35,7 @@ var goRun = regexp.MustCompile(`go run (?:-\S+ )*\./([\w./-]*\w)`)
 
 func TestDocs_GoRunPaths(t *testing.T) {
 	for _, path := range append(documents(t), "Makefile") {
-		for _, match := range goRun.FindAllStringSubmatch(read(t, path), -1) {
+		for _, match := range goRun.FindAllStringSubmatch(proctest.ReadFile(t, path), -1) {
 			if !isCommand(t, match[1]) {
 				t.Errorf("%s: %q: there is no such command", path, match[0])
 			}
@@ -44,9 +46,9 @@ func TestDocs_GoRunPaths(t *testing.T) {
 var makeTarget = regexp.MustCompile("(?m)(?:^    |`)make ((?:[a-z]+ ?)+)")
 
 func TestDocs_MakeTargets(t *testing.T) {
-	makefile := read(t, "Makefile")
+	makefile := proctest.ReadFile(t, "Makefile")
 	for _, path := range documents(t) {
-		for _, match := range makeTarget.FindAllStringSubmatch(read(t, path), -1) {
+		for _, match := range makeTarget.FindAllStringSubmatch(proctest.ReadFile(t, path), -1) {
 			for target := range strings.FieldsSeq(match[1]) {
 				if !strings.Contains(makefile, "\n"+target+":") {
 					t.Errorf("%s: make has no target %s", path, target)
@@ -60,7 +62,7 @@ var ownPath = regexp.MustCompile("`((?:bench|cmd|dashboards|deploy|docs|examples
 
 func TestDocs_Paths(t *testing.T) {
 	for _, path := range documents(t) {
-		for _, match := range ownPath.FindAllStringSubmatch(read(t, path), -1) {
+		for _, match := range ownPath.FindAllStringSubmatch(proctest.ReadFile(t, path), -1) {
 			if _, err := os.Stat(filepath.FromSlash(match[1])); err != nil {
 				t.Errorf("%s names %s, which does not exist", path, match[1])
 			}
@@ -76,7 +78,7 @@ func isCommand(t *testing.T, dir string) bool {
 		t.Fatal(err)
 	}
 	for _, source := range sources {
-		if strings.Contains("\n"+read(t, source), "\nfunc main()") {
+		if strings.Contains("\n"+proctest.ReadFile(t, source), "\nfunc main()") {
 			return true
 		}
 	}
@@ -117,7 +119,7 @@ func anchors(text string) map[string]bool {
 
 func TestDocs_RelativeLinks(t *testing.T) {
 	for _, path := range documents(t) {
-		for _, target := range links(read(t, path)) {
+		for _, target := range links(proctest.ReadFile(t, path)) {
 			name, anchor, _ := strings.Cut(target, "#")
 			file := path
 			if name != "" {
@@ -125,7 +127,7 @@ func TestDocs_RelativeLinks(t *testing.T) {
 			}
 			if _, err := os.Stat(file); err != nil {
 				t.Errorf("%s links to %s, which does not exist", path, target)
-			} else if anchor != "" && !anchors(read(t, file))[anchor] {
+			} else if anchor != "" && !anchors(proctest.ReadFile(t, file))[anchor] {
 				t.Errorf("%s links to %s, which has no such heading", path, target)
 			}
 		}

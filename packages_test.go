@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/headgate/headgate/internal/testutil/proctest"
 )
 
 // public returns the folders of the packages that programs can import, except lua.
@@ -22,7 +24,7 @@ func public(t *testing.T) (dirs []string) {
 		if !slices.Contains([]string{"throttle", "scheduler", "tasks", "dashboards"}, root) || slices.Contains(dirs, dir) {
 			continue
 		}
-		if !strings.Contains("\n"+read(t, path), "\npackage main\n") {
+		if !strings.Contains("\n"+proctest.ReadFile(t, path), "\npackage main\n") {
 			dirs = append(dirs, dir)
 		}
 	}
@@ -123,7 +125,7 @@ func TestPackages_AsynqLayout(t *testing.T) {
 		return slices.Contains([]string{".go", ".lua"}, filepath.Ext(path)) && !slices.Contains([]string{"internal/asynqdb", "lua/asynq", "lua/asynq/include"}, dir) &&
 			path != "packages_test.go" && !strings.HasPrefix(dir, "bench")
 	}) {
-		text := read(t, path)
+		text := proctest.ReadFile(t, path)
 		if found := key.FindString(text) + script.FindString(text); found != "" && (key.MatchString(text) || !strings.HasSuffix(path, "_test.go")) {
 			t.Errorf("%s has %s, which is for internal/asynqdb alone", path, found)
 		}

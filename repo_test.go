@@ -14,6 +14,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/headgate/headgate/internal/testutil/proctest"
 )
 
 // notOurs are folders of a checkout that are not in the repository.
@@ -43,15 +45,6 @@ func files(t *testing.T, match func(path string) bool) []string {
 		t.Fatal("no file of the repository matches")
 	}
 	return found
-}
-
-func read(t *testing.T, path string) string {
-	t.Helper()
-	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(text)
 }
 
 func TestPackages_OneComment(t *testing.T) {
@@ -101,7 +94,7 @@ var machinePath = regexp.MustCompile(`(?:^|[^\w.])/(?:` +
 
 func TestFiles_NoMachinePaths(t *testing.T) {
 	for _, path := range files(t, func(string) bool { return true }) {
-		for i, line := range strings.Split(read(t, path), "\n") {
+		for i, line := range strings.Split(proctest.ReadFile(t, path), "\n") {
 			if machinePath.MatchString(line) {
 				t.Errorf("%s:%d names a path of one machine: %.100q", path, i+1, line)
 			}
@@ -125,7 +118,7 @@ func TestCI_RunsMakeTest(t *testing.T) {
 		`cd "$(dirname "$0")/.."`,
 		"make test",
 	}
-	got := strings.Split(strings.TrimSpace(read(t, path)), "\n")
+	got := strings.Split(strings.TrimSpace(proctest.ReadFile(t, path)), "\n")
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("%s (-want +got):\n%s", path, diff)
 	}

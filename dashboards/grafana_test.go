@@ -4,25 +4,17 @@ package dashboards_test
 import (
 	"encoding/json"
 	"maps"
-	"os"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/headgate/headgate/internal/testutil/proctest"
 )
 
 var boards = []string{"grafana/headgate.json", "grafana/jobs.json"}
-
-func read(t *testing.T, path string) string {
-	t.Helper()
-	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(text)
-}
 
 // TestPanels: each panel has a title of its own, a description, a unit, a query of the data source
 // variable, and overlaps with no other panel.
@@ -41,7 +33,7 @@ func TestPanels(t *testing.T) {
 				}
 			}
 		}
-		if err := json.Unmarshal([]byte(read(t, name)), &board); err != nil {
+		if err := json.Unmarshal([]byte(proctest.ReadFile(t, name)), &board); err != nil {
 			t.Fatal(err)
 		}
 		seen, cells := map[string]bool{}, map[[2]int]string{}
@@ -92,15 +84,15 @@ func metricsIn(text string) []string {
 // TestMetricsExist: the dashboards show every metric, and they and the rules name no other.
 func TestMetricsExist(t *testing.T) {
 	want := []string{"headgate_config_applied"} // from cmd/internal/worker
-	for line := range strings.Lines(read(t, "metrics/testdata/metrics.txt")) {
+	for line := range strings.Lines(proctest.ReadFile(t, "metrics/testdata/metrics.txt")) {
 		want = append(want, strings.Fields(line)[0])
 	}
 	slices.Sort(want)
-	got := metricsIn(read(t, boards[0]) + read(t, boards[1]))
+	got := metricsIn(proctest.ReadFile(t, boards[0]) + proctest.ReadFile(t, boards[1]))
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("metrics on the dashboards (-want +got):\n%s", diff)
 	}
-	for _, name := range metricsIn(read(t, "rules/headgate.yaml")) {
+	for _, name := range metricsIn(proctest.ReadFile(t, "rules/headgate.yaml")) {
 		if !slices.Contains(want, name) {
 			t.Errorf("the rules name %s, which does not exist", name)
 		}

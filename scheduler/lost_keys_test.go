@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/headgate/headgate/internal/testutil/proctest"
 	"github.com/headgate/headgate/scheduler/cron"
 	"github.com/headgate/headgate/throttle"
 )
@@ -32,11 +32,8 @@ var notRestored = []string{"deleted", "blocked:", "overrides:", "ending:", "chan
 // each job runs once, and none is archived. TestCorruption_Records removes parts of keys.
 func TestLostKeys(t *testing.T) {
 	slow(t)
-	text, err := os.ReadFile("../docs/design.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, row := range regexp.MustCompile("(?m)^\\| `hg:\\{scope\\}:(\\w+:?).*?` \\| ([\\w ]+) \\|").FindAllStringSubmatch(string(text), -1) {
+	text := proctest.ReadFile(t, "../docs/design.md")
+	for _, row := range regexp.MustCompile("(?m)^\\| `hg:\\{scope\\}:(\\w+:?).*?` \\| ([\\w ]+) \\|").FindAllStringSubmatch(text, -1) {
 		if row[2] == "channel" || slices.Contains(otherKeys, row[1]) {
 			continue
 		}

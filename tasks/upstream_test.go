@@ -2,7 +2,6 @@ package tasks
 
 import (
 	"net/http"
-	"os"
 	"regexp"
 	"strconv"
 	"strings"
@@ -10,6 +9,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/testutil/fuzzseed"
+	"github.com/headgate/headgate/internal/testutil/proctest"
 )
 
 // header returns the header of an answer, from lines "Name: value".
@@ -33,20 +33,16 @@ var (
 func TestTimesInAnswers(t *testing.T) {
 	shown := map[string]bool{}
 	for path, least := range map[string]int{"../docs/limits.md": 15, "testdata/header_times.md": 50} {
-		page, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		table := timesTable.FindSubmatch(page)
+		table := timesTable.FindStringSubmatch(proctest.ReadFile(t, path))
 		if table == nil {
 			t.Fatalf("%s has no table of times in answers", path)
 		}
-		rows := timesRow.FindAllStringSubmatch(string(table[2]), -1)
-		if lines := strings.Count(string(table[2]), "\n"); len(rows) != lines || lines < least {
+		rows := timesRow.FindAllStringSubmatch(table[2], -1)
+		if lines := strings.Count(table[2], "\n"); len(rows) != lines || lines < least {
 			t.Errorf("%s: %d of %d rows can be read, want %d or more", path, len(rows), lines, least)
 		}
 		for _, row := range rows {
-			checkTimesRow(t, string(table[1]), row, shown)
+			checkTimesRow(t, table[1], row, shown)
 		}
 	}
 	for _, form := range dateForms {

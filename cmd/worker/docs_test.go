@@ -1,11 +1,12 @@
 package main
 
 import (
-	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/headgate/headgate/internal/testutil/proctest"
 )
 
 var (
@@ -22,14 +23,11 @@ func TestDocs_Commands_Exist(t *testing.T) {
 			t.Fatalf("no %s: %v", pattern, err)
 		}
 		for _, page := range pages {
-			text, err := os.ReadFile(page)
-			if err != nil {
-				t.Fatal(err)
-			}
+			text := proctest.ReadFile(t, page)
 			if page == "../../CHANGELOG.md" {
 				continue // it names what is gone
 			}
-			shown := strings.Join(code.FindAllString(string(text), -1), "\n")
+			shown := strings.Join(code.FindAllString(text, -1), "\n")
 			shown = regexp.MustCompile(`(?m)^(#   |go run \./cmd/)`).ReplaceAllString(shown, "")
 			for _, match := range shownCommand.FindAllStringSubmatch(shown, -1) {
 				checkCommand(t, page, match[1])

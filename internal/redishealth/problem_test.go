@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -14,6 +13,7 @@ import (
 	"github.com/alicebob/miniredis/v2/server"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/internal/testutil/proctest"
 	"github.com/headgate/headgate/internal/testutil/redistest"
 )
 
@@ -113,11 +113,8 @@ func TestTryRights_EachCommand(t *testing.T) {
 	}
 	rdb := redistest.Real(t)
 	for _, file := range append(files, "../../lua/include/scope.lua") {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, word := range regexp.MustCompile(`'([A-Z]{3,})'`).FindAllStringSubmatch(string(text), -1) {
+		text := proctest.ReadFile(t, file)
+		for _, word := range regexp.MustCompile(`'([A-Z]{3,})'`).FindAllStringSubmatch(text, -1) {
 			known, err := rdb.Do(t.Context(), "COMMAND", "INFO", word[1]).Slice()
 			if err != nil {
 				t.Fatal(err)

@@ -13,6 +13,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	lua "github.com/yuin/gopher-lua"
 	"github.com/yuin/gopher-lua/parse"
+
+	"github.com/headgate/headgate/internal/testutil/proctest"
 )
 
 // A source is one script's file: its header, and its code without comments.
@@ -22,18 +24,15 @@ var comment = regexp.MustCompile(`(?m)[ \t]*--.*$`)
 
 func read(t *testing.T, file string) source {
 	t.Helper()
-	text, err := os.ReadFile(folder + file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := proctest.ReadFile(t, folder+file)
 	var header []string
-	for line := range strings.Lines(string(text)) {
+	for line := range strings.Lines(text) {
 		if !strings.HasPrefix(line, "-- ") || strings.HasPrefix(line, "-- @include") {
 			break
 		}
 		header = append(header, line)
 	}
-	return source{strings.Join(header, ""), comment.ReplaceAllString(string(text), "")}
+	return source{strings.Join(header, ""), comment.ReplaceAllString(text, "")}
 }
 
 // commands runs a test on every command's file.
@@ -169,12 +168,8 @@ func globals(f *lua.FunctionProto) (names []string) {
 func TestIncludes_Used(t *testing.T) {
 	used := map[string]bool{"guard": true} // Go puts it before asynq's scripts
 	for _, name := range allFiles(t) {
-		text, err := os.ReadFile(folder + name + ".lua")
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, match := range includeLine.FindAllSubmatch(text, -1) {
-			used[string(match[1])] = true
+		for _, match := range includeLine.FindAllStringSubmatch(proctest.ReadFile(t, folder+name+".lua"), -1) {
+			used[match[1]] = true
 		}
 	}
 	for _, include := range includeFiles(t) {
@@ -259,12 +254,9 @@ func TestKeys_Listed(t *testing.T) {
 			into[match[1]] = true
 		}
 	}
-	text, err := os.ReadFile("../../docs/design.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	find(listed, "`hg:\\{scope\\}:(\\w+)", string(text))
-	for _, row := range regexp.MustCompile("(?m)^\\| `hg:\\{scope\\}:(\\w+:?).*?` \\| ([\\w ]+) \\|").FindAllStringSubmatch(string(text), -1) {
+	text := proctest.ReadFile(t, "../../docs/design.md")
+	find(listed, "`hg:\\{scope\\}:(\\w+)", text)
+	for _, row := range regexp.MustCompile("(?m)^\\| `hg:\\{scope\\}:(\\w+:?).*?` \\| ([\\w ]+) \\|").FindAllStringSubmatch(text, -1) {
 		if want := typeOf(row[1]); want != row[2] && row[1] != "m:" && row[2] != "channel" {
 			t.Errorf("docs/design.md: %s is a %s, want %s", row[1], row[2], want)
 		}
@@ -278,12 +270,9 @@ func TestKeys_Listed(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, file := range files {
-			text, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
+			text := proctest.ReadFile(t, file)
 			if !strings.HasSuffix(file, "_test.go") {
-				find(used, `(?:[pP]refix(?:\(\w+\))?\s*\+\s*|\.key\(|\.lock\(ctx, )"(\w+)`, string(text))
+				find(used, `(?:[pP]refix(?:\(\w+\))?\s*\+\s*|\.key\(|\.lock\(ctx, )"(\w+)`, text)
 			}
 		}
 	}

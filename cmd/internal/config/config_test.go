@@ -15,6 +15,7 @@ import (
 
 	"github.com/headgate/headgate/cmd/internal/expression"
 	"github.com/headgate/headgate/internal/testutil/fuzzseed"
+	"github.com/headgate/headgate/internal/testutil/proctest"
 	"github.com/headgate/headgate/scheduler"
 	"github.com/headgate/headgate/scheduler/cron"
 	"github.com/headgate/headgate/tasks"
@@ -31,11 +32,7 @@ func TestErrors(t *testing.T) {
 	}
 	for _, file := range files {
 		t.Run(filepath.Base(file), func(t *testing.T) {
-			data, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			c, err := Parse("headgate.yaml", data)
+			c, err := Parse("headgate.yaml", []byte(proctest.ReadFile(t, file)))
 			errs, ok := errors.AsType[Errors](err)
 			if !ok || c != nil {
 				t.Fatalf("got %v and an error of type %T, want only Errors", c, err)

@@ -2,7 +2,6 @@ package config_test
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 	"reflect"
 	"regexp"
@@ -14,6 +13,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/cmd/internal/config"
+	"github.com/headgate/headgate/internal/testutil/proctest"
 	"github.com/headgate/headgate/tasks"
 	"github.com/headgate/headgate/throttle"
 )
@@ -26,18 +26,9 @@ func documents(t *testing.T) []string {
 	return slices.Concat(root, docs)
 }
 
-func read(t *testing.T, path string) string {
-	t.Helper()
-	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(text)
-}
-
 // The documents name each field of a result, in the order of the struct.
 func TestDocs_Results(t *testing.T) {
-	text := read(t, "../../../docs/configuration.md")
+	text := proctest.ReadFile(t, "../../../docs/configuration.md")
 	for typename, result := range map[string]any{tasks.TypeHTTPRequest: tasks.HTTPResult{}, tasks.TypeCrawlFetch: tasks.CrawlResult{}} {
 		var fields []string
 		for _, f := range reflect.VisibleFields(reflect.TypeOf(result)) {
@@ -57,7 +48,7 @@ var yamlBlock = regexp.MustCompile("(?ms)^```yaml\n(.*?)^```")
 func TestDocs_YAML_Loads(t *testing.T) {
 	blocks := 0
 	for _, path := range documents(t) {
-		for _, match := range yamlBlock.FindAllStringSubmatch(read(t, path), -1) {
+		for _, match := range yamlBlock.FindAllStringSubmatch(proctest.ReadFile(t, path), -1) {
 			blocks++
 			if _, err := config.Parse(path, []byte(match[1])); err != nil {
 				t.Errorf("%s, in the YAML that begins with %.60q: %v", path, match[1], err)
@@ -74,7 +65,7 @@ const limitsPage = "../../../docs/limits.md"
 // TestDocs_Starts: of ten jobs that come two seconds before a minute ends, each row of the
 // table says when they start under a limit of that kind.
 func TestDocs_Starts(t *testing.T) {
-	page := read(t, limitsPage)
+	page := proctest.ReadFile(t, limitsPage)
 	for kind, limit := range map[string]throttle.Limit{
 		"fixed_window":   {Kind: throttle.FixedWindow, Rate: throttle.PerMinute(4)},
 		"sliding_log":    {Kind: throttle.SlidingLog, Rate: throttle.PerMinute(4)},
@@ -139,7 +130,7 @@ var (
 
 // TestRecipes: each of the nine systems has a recipe, and of 20 calls at once as many pass as it says.
 func TestRecipes(t *testing.T) {
-	recipes := recipe.FindAllStringSubmatch(read(t, limitsPage), -1)
+	recipes := recipe.FindAllStringSubmatch(proctest.ReadFile(t, limitsPage), -1)
 	if len(recipes) != 9 {
 		t.Errorf("%s has %d recipes, want 9", limitsPage, len(recipes))
 	}

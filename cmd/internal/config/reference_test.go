@@ -18,6 +18,7 @@ import (
 
 	"github.com/headgate/headgate/cmd/internal/expression"
 	"github.com/headgate/headgate/internal/duration"
+	"github.com/headgate/headgate/internal/testutil/proctest"
 	"github.com/headgate/headgate/tasks"
 	"github.com/headgate/headgate/throttle"
 )
@@ -31,7 +32,7 @@ var fieldTable = regexp.MustCompile(`(?m)^<!-- fields of (.+) -->\n(?:\|.*\n)*`)
 
 // TestReference: go test ./cmd/internal/config -run TestReference -update writes the tables.
 func TestReference(t *testing.T) {
-	page := readReference(t)
+	page := proctest.ReadFile(t, reference)
 	tables := map[string]string{}
 	for _, f := range fields(t) {
 		if tables[f.of] == "" {
@@ -65,7 +66,7 @@ var yamlBlock = regexp.MustCompile("(?ms)^```yaml\n(.*?)^```")
 // TestReferenceShowsEachField: in an example. That these are configs a test of all pages holds.
 func TestReferenceShowsEachField(t *testing.T) {
 	shown := map[string]bool{}
-	for _, block := range yamlBlock.FindAllStringSubmatch(readReference(t), -1) {
+	for _, block := range yamlBlock.FindAllStringSubmatch(proctest.ReadFile(t, reference), -1) {
 		d := newDecoder("headgate.yaml")
 		d.decode([]byte(block[1]), &document{Config: *Default()})
 		for path := range d.positions {
@@ -83,15 +84,6 @@ func TestReferenceShowsEachField(t *testing.T) {
 func general(path string) string {
 	path = regexp.MustCompile(`\[\d+\]`).ReplaceAllString(path, "[]")
 	return regexp.MustCompile(`^(limits|tasks|queues|commands|schedules)\.(?:"[^"]*"|[^.\[]+)`).ReplaceAllString(path, "$1.NAME")
-}
-
-func readReference(t *testing.T) string {
-	t.Helper()
-	page, err := os.ReadFile(reference)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(page)
 }
 
 // theFile has the fields of the top.

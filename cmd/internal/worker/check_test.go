@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"os"
 	"regexp"
 	"strings"
 	"testing"
@@ -181,11 +180,7 @@ var settingRow = regexp.MustCompile("(?m)^\\| `([a-z-]+)` \\| ([^|]+) \\|")
 // documentedSettings are the settings of docs/operating.md, as redis-server's arguments.
 func documentedSettings(t *testing.T) (args []string) {
 	t.Helper()
-	text, err := os.ReadFile(operating)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, section, _ := strings.Cut(string(text), "\n## Redis\n")
+	_, section, _ := strings.Cut(proctest.ReadFile(t, operating), "\n## Redis\n")
 	section, _, _ = strings.Cut(section, "\n## ")
 	for _, row := range settingRow.FindAllStringSubmatch(section, -1) {
 		value, _, _ := strings.Cut(strings.Trim(row[2], "`"), "`")

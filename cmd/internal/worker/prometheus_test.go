@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -71,11 +70,7 @@ schedules: {second: {cron: "@every 1s", task: "http:request", payload: {url: %s,
 func metricNames(t *testing.T) []string {
 	t.Helper()
 	names := []string{"headgate_config_applied"}
-	list, err := os.ReadFile("../../../dashboards/metrics/testdata/metrics.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for line := range strings.Lines(string(list)) {
+	for line := range strings.Lines(proctest.ReadFile(t, "../../../dashboards/metrics/testdata/metrics.txt")) {
 		fields := strings.Fields(line)
 		if fields[1] == "histogram" {
 			fields[0] += "_bucket"
@@ -90,14 +85,11 @@ func dashboardQueries(t *testing.T) (queries []string) {
 	t.Helper()
 	variables := strings.NewReplacer("$scope", "default", "$__rate_interval", "30s", "$__range", "1m")
 	for _, name := range []string{"headgate.json", "jobs.json"} {
-		text, err := os.ReadFile("../../../dashboards/grafana/" + name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := proctest.ReadFile(t, "../../../dashboards/grafana/"+name)
 		var board struct {
 			Panels []struct{ Targets []struct{ Expr string } }
 		}
-		if err := json.Unmarshal(text, &board); err != nil {
+		if err := json.Unmarshal([]byte(text), &board); err != nil {
 			t.Fatal(err)
 		}
 		for _, p := range board.Panels {

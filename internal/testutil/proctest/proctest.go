@@ -130,6 +130,16 @@ func Get(t *testing.T, url string) (status int, text string) {
 	return resp.StatusCode, string(body)
 }
 
+// ReadFile returns the text of a file.
+func ReadFile(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
 // Replace writes a file in one step, so that a watcher never reads half of it.
 func Replace(t *testing.T, path, text string) {
 	t.Helper()

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/signal"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -132,6 +133,7 @@ func NewServer(rdb redis.UniversalClient, rules Rules, cfg asynq.Config, opts ..
 		opt(&o)
 	}
 	o.log = safelog.New(o.log)
+	cfg.Queues = servedQueues(cfg.Queues)
 	shards, err := newQueues(o.shards)
 	if err := errors.Join(err, validate(rules, cfg, shards)); err != nil {
 		return nil, err
@@ -140,9 +142,6 @@ func NewServer(rdb redis.UniversalClient, rules Rules, cfg asynq.Config, opts ..
 		rules: rules, log: o.log, forgivenCrashes: o.forgivenCrashes, db: asynqdb.New(rdb), reconcileInterval: dispatcher.DefaultReconcileInterval, maxHeartbeat: dispatcher.DefaultMaxHeartbeat,
 		shutdownTimeout: cmp.Or(max(0, cfg.ShutdownTimeout), shutdownTimeout), grant: max(minGrantTime, 3*cfg.TaskCheckInterval),
 		served: slices.Sorted(maps.Keys(cfg.Queues)), shards: shards, byQueue: map[string]*scope{},
-	}
-	if len(s.served) == 0 {
-		s.served = []string{"default"} // asynq's default
 	}
 	if len(s.shards) > 0 {
 		s.spread, s.maxHeartbeat = dispatcher.NewSpread(), dispatcher.MaxSpreadHeartbeat
@@ -168,15 +167,31 @@ func NewServer(rdb redis.UniversalClient, rules Rules, cfg asynq.Config, opts ..
 	return s, nil
 }
 
+// servedQueues returns the queues that asynq serves: those with a name and a positive weight, or
+// the default queue if there are none.
+func servedQueues(queues map[string]int) map[string]int {
+	served := maps.Clone(queues)
+	maps.DeleteFunc(served, func(queue string, weight int) bool { return weight <= 0 || strings.TrimSpace(queue) == "" })
+	if len(served) == 0 {
+		return map[string]int{"default": 1}
+	}
+	return served
+}
+
 // validate returns an error if the rules, the configuration or the options are not valid.
 func validate(rules Rules, cfg asynq.Config, shards shard.Queues) error {
 	if rules.RuleFor == nil {
 		return errors.New("rules: RuleFor is nil: want a function that returns the rule of a task")
 	}
+	defined := map[string]bool{}
 	for _, l := range rules.Limits {
 		if err := l.Validate(); err != nil {
 			return fmt.Errorf("rules: limit %s: %w", l.Name, err)
 		}
+		if defined[l.Name] {
+			return fmt.Errorf("rules: limit %s is defined twice: want a name for each limit", l.Name)
+		}
+		defined[l.Name] = true
 	}
 	for queue, weight := range cfg.Queues {
 		if err := validQueue(queue); err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -26,6 +27,10 @@ func TestNewServer_Errors(t *testing.T) {
 	}{
 		{"no rule", Rules{}, asynq.Config{}, nil, "For is nil"},
 		{"a wrong limit", Rules{RuleFor: noNeeds, Limits: []throttle.Limit{{Name: "api", Kind: throttle.Funnel}}}, asynq.Config{}, nil, "api"},
+		{"a limit twice", Rules{RuleFor: noNeeds, Limits: []throttle.Limit{
+			{Name: "api", Kind: throttle.Funnel, Rate: throttle.PerSecond(1)},
+			{Name: "api", Kind: throttle.FixedWindow, Rate: throttle.PerDay(1)},
+		}}, asynq.Config{}, nil, "limit api is defined twice"},
 		{"what asynq panics for", Rules{RuleFor: noNeeds}, asynq.Config{GroupGracePeriod: time.Millisecond}, nil, "want at least 1s"},
 		{"a queue of two lines", Rules{RuleFor: noNeeds}, asynq.Config{Queues: map[string]int{"a\nb": 1}}, nil, `queue "a\nb": want a name without line breaks`},
 		{"a queue that outweighs memory", Rules{RuleFor: noNeeds}, asynq.Config{Queues: map[string]int{"a": 1_000_000_000, "b": 1}}, nil, "queue a: weight 1000000000: want at most 10000"},
@@ -34,6 +39,30 @@ func TestNewServer_Errors(t *testing.T) {
 		if _, err := NewServer(rdb, test.rules, test.cfg, test.opts...); err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s: %v, want an error with %q", test.name, err, test.want)
 		}
+	}
+}
+
+// TestNewServer_QueuesWithoutWeight: as in asynq, a queue without a name or a positive weight is not
+// served, and the default queue is if there is no other.
+func TestNewServer_QueuesWithoutWeight(t *testing.T) {
+	for _, queues := range []map[string]int{{"x": 0}, {"x": -1}, {" ": 1}, {"default": 1, "x": 0}} {
+		t.Run(fmt.Sprint(queues), func(t *testing.T) {
+			_, rdb := redistest.Mini(t)
+			s, ran := newServer(t, rdb, nil, asynq.Config{Concurrency: 1, Queues: queues}), make(chan string)
+			handler := func(_ context.Context, task *asynq.Task) error { ran <- task.Type(); return nil }
+			if err := s.Start(asynq.HandlerFunc(handler)); err != nil {
+				t.Fatal(err)
+			}
+			client := NewClient(rdb)
+			for _, queue := range []string{"x", "default"} {
+				if _, err := client.Enqueue(asynq.NewTask(queue, nil), asynq.Queue(queue)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if got := <-ran; got != "default" || !slices.Equal(s.served, []string{"default"}) {
+				t.Errorf("a job of queue %s ran, and the server serves %q", got, s.served)
+			}
+		})
 	}
 }
 

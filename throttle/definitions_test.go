@@ -146,11 +146,11 @@ func TestLimiter_NoLimit(t *testing.T) {
 	})
 }
 
-// TestDefine_Invalid: one wrong limit, and none is defined.
+// TestDefine_Invalid: one wrong limit, or two of one name, and none is defined.
 func TestDefine_Invalid(t *testing.T) {
 	onEvery(t, func(t *testing.T, s *stage) {
 		wrong := throttle.Limit{Name: "x", Kind: "drizzle", Rate: throttle.PerSecond(1)}
-		for _, err := range []error{s.Define(t.Context(), log(1), wrong), s.Set(t.Context(), wrong)} {
+		for _, err := range []error{s.Define(t.Context(), log(1), wrong), s.Set(t.Context(), wrong), s.Define(t.Context(), log(1), log(2))} {
 			if err == nil || errors.Is(err, throttle.ErrUnavailable) {
 				t.Errorf("%v, want an error about the limit", err)
 			}

@@ -142,10 +142,15 @@ func (l Limit) Validate() error {
 
 // validate returns the errors of the first invalid limit, or nil if all are valid.
 func validate(limits ...Limit) error {
+	defined := map[string]bool{}
 	for _, l := range limits {
 		if err := l.Validate(); err != nil {
 			return fmt.Errorf("limit %s: %w", l.Name, err)
 		}
+		if defined[l.Name] {
+			return fmt.Errorf("limit %s is defined twice: want a name for each limit", l.Name)
+		}
+		defined[l.Name] = true
 	}
 	return nil
 }

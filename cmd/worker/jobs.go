@@ -65,7 +65,7 @@ type jobsList struct {
 }
 
 func (jobsList) Help() string {
-	return `Lists jobs by queue and state: archived and completed jobs newest first, others in the order in which they will run. SINCE is when a job came into its state, NEXT when a scheduled or retried job runs. WHY is the last error, or the limit that delays a waiting job most.
+	return `Lists jobs by queue and state: archived and completed jobs newest first, pending, scheduled and retried jobs in the order in which they will run, and waiting jobs in no order. SINCE is when a job came into its state, NEXT when a scheduled or retried job runs. WHY is the last error, or the limit that delays a waiting job most.
 
 --older counts from when a job became pending, was first denied, started, last failed, was archived or completed.
 

@@ -92,7 +92,7 @@ func joinNegative(args []string) (joined []string) {
 }
 
 // asynqWords matches what asynq writes before an error of Redis.
-var asynqWords = regexp.MustCompile(`^(line \d+: )?(asynq: )?((UNKNOWN|INTERNAL_ERROR): )+(redis (eval|command) error: )?([A-Z]+ failed: )?`)
+var asynqWords = regexp.MustCompile(`^((?:line \d+|job \S+): )?(asynq: )?((UNKNOWN|INTERNAL_ERROR): )+(redis (eval|command) error: )?([A-Z]+ failed: )?`)
 
 // report prints an error, and returns the exit code.
 func report(stderr io.Writer, name string, err error) int {

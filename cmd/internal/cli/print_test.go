@@ -194,6 +194,7 @@ func TestReport_AsynqWords(t *testing.T) {
 		"line 2: UNKNOWN: redis eval error: the memory is full":               "line 2: the memory is full",
 		"UNKNOWN: redis eval error: the Redis user a may not run EVALSHA":     "the Redis user a may not run EVALSHA",
 		"INTERNAL_ERROR: redis eval error: the Redis user a may not run EVAL": "the Redis user a may not run EVAL",
+		"job 7: asynq: UNKNOWN: the Redis user a may not run ZREM":            "job 7: the Redis user a may not run ZREM",
 		"limit UNKNOWN: no such limit":                                        "limit UNKNOWN: no such limit",
 	} {
 		var out strings.Builder

@@ -358,9 +358,9 @@ func TestStore_ServerThatDoesNotAnswer(t *testing.T) {
 // A server of this process may take longer than answerTimeout to load its data.
 func TestOpen_SlowLoad(t *testing.T) {
 	bin := t.TempDir()
-	real, err := exec.LookPath("redis-server")
+	server, err := exec.LookPath("redis-server")
 	must(t, err)
-	text := "#!/bin/sh\n[ \"$1\" = --version ] || sleep 3\nexec " + real + " \"$@\"\n"
+	text := "#!/bin/sh\n[ \"$1\" = --version ] || sleep 3\nexec " + server + " \"$@\"\n"
 	must(t, os.WriteFile(filepath.Join(bin, "redis-server"), []byte(text), 0o700))
 	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
 	defer func(before time.Duration) { answerTimeout = before }(answerTimeout)

@@ -36,6 +36,18 @@ func TestPause_StopsAllReplicas(t *testing.T) {
 	})
 }
 
+// TestPause_TickBefore_Runs: a tick that was due before a pause is enqueued.
+func TestPause_TickBefore_Runs(t *testing.T) {
+	inBubble(t, func(b *bubble) {
+		r := b.replica(nil, hourly(nil))
+		r.pass(b.Context())
+		until(1, 0)
+		b.must(r.Pause(b.Context(), "sweep"))
+		r.pass(b.Context())
+		b.wantTicks(1)
+	})
+}
+
 // TestPause_DisabledEntry_Stays pauses an entry before or after it is disabled. The state is kept for
 // longer than that of a disabled entry which is not paused.
 func TestPause_DisabledEntry_Stays(t *testing.T) {

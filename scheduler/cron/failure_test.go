@@ -3,6 +3,7 @@ package cron
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"runtime"
 	"strings"
 	"sync/atomic"
@@ -52,6 +53,32 @@ func TestRun_StalledReplica_TicksOnce(t *testing.T) {
 			b.wantTicks(1, 2, 3)
 		})
 	}
+}
+
+// TestRun_UnreliableReplicas_TickOnce: three replicas see clocks up to five seconds apart, and some of
+// their calls fail before or after the effect. Each tick is enqueued once, and no replica asks Redis in
+// a busy loop until its clock has caught up.
+func TestRun_UnreliableReplicas_TickOnce(t *testing.T) {
+	inBubble(t, func(b *bubble) {
+		until(0, 30)
+		for i := range 3 {
+			b.start(func(r *replica) {
+				r.skew, r.faults = time.Duration(i-1)*2500*time.Millisecond, 50
+				r.random = rand.New(rand.NewPCG(uint64(i), 0))
+			}, hourly(func(e *Entry) { e.Missed = MissedAll }))
+		}
+		var want []int
+		for hour := range 60 {
+			want = append(want, hour+1)
+		}
+		until(60, 30)
+		b.wantTicks(want...)
+		for _, r := range b.started {
+			if calls := r.calls.Load(); calls > 1500 {
+				b.Errorf("%d calls in 60 hours", calls)
+			}
+		}
+	})
 }
 
 // TestAdvance_CountsATickOnce: a replica that skipped a tick is corrected by a replica that enqueued

@@ -7,26 +7,19 @@ import (
 	"time"
 )
 
-// oracle finds the ticks of a cron line by trying every step of real time and the wall-clock time
-// at that moment. It shares no code with timetable.
+// oracle finds the ticks of a cron line of five fields by trying every minute of real time and the
+// wall-clock time at that moment. It shares no code with timetable.
 type oracle struct {
-	step                     time.Duration
-	second, minute, hour     []int
+	minute, hour             []int
 	day, month, weekday      []int
 	anyDay, anyWeekday, wild bool
 }
 
 func newOracle(line string) oracle {
 	fields := strings.Fields(line)
-	o := oracle{step: time.Second}
-	if len(fields) == 5 {
-		o.step = time.Minute
-		fields = append([]string{"0"}, fields...)
-	}
-	o.second, o.minute = oracleField(fields[0], 0, 59), oracleField(fields[1], 0, 59)
-	o.hour, o.day = oracleField(fields[2], 0, 23), oracleField(fields[3], 1, 31)
-	o.month, o.weekday = oracleField(fields[4], 1, 12), oracleField(fields[5], 0, 6)
-	o.anyDay, o.anyWeekday = isStar(fields[3]), isStar(fields[5])
+	o := oracle{minute: oracleField(fields[0], 0, 59), hour: oracleField(fields[1], 0, 23)}
+	o.day, o.month, o.weekday = oracleField(fields[2], 1, 31), oracleField(fields[3], 1, 12), oracleField(fields[4], 0, 6)
+	o.anyDay, o.anyWeekday = isStar(fields[2]), isStar(fields[4])
 	o.wild = len(o.hour) == 24
 	return o
 }
@@ -68,8 +61,7 @@ func (o oracle) matches(label time.Time) bool {
 	}
 	return either && slices.Contains(o.month, int(label.Month())) &&
 		slices.Contains(o.hour, label.Hour()) &&
-		slices.Contains(o.minute, label.Minute()) &&
-		slices.Contains(o.second, label.Second())
+		slices.Contains(o.minute, label.Minute())
 }
 
 // ticks lists those in (from, to].
@@ -78,13 +70,13 @@ func (o oracle) ticks(zone *time.Location, from, to time.Time) []time.Time {
 	shown := map[time.Time]bool{}
 	var before time.Time
 	// It begins more than a day earlier, to know the times before the clocks went back.
-	for at := from.Add(-26 * time.Hour).Truncate(o.step); !at.After(to); at = at.Add(o.step) {
+	for at := from.Add(-26 * time.Hour).Truncate(time.Minute); !at.After(to); at = at.Add(time.Minute) {
 		local := at.In(zone)
 		label := time.Date(local.Year(), local.Month(), local.Day(),
-			local.Hour(), local.Minute(), local.Second(), 0, time.UTC)
+			local.Hour(), local.Minute(), 0, 0, time.UTC)
 		tick := o.matches(label) && (o.wild || !shown[label])
 		if !o.wild && !before.IsZero() {
-			for gap := before.Add(o.step); gap.Before(label); gap = gap.Add(o.step) {
+			for gap := before.Add(time.Minute); gap.Before(label); gap = gap.Add(time.Minute) {
 				tick = tick || o.matches(gap)
 			}
 		}

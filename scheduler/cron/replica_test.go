@@ -26,14 +26,13 @@ import (
 type jobQueue struct {
 	mu    sync.Mutex
 	taken map[string]time.Time
-	added map[string]int
 	order []string
 	opts  []asynq.Option
 	tasks []*asynq.Task
 }
 
 func newJobQueue() *jobQueue {
-	return &jobQueue{taken: map[string]time.Time{}, added: map[string]int{}}
+	return &jobQueue{taken: map[string]time.Time{}}
 }
 
 func (q *jobQueue) EnqueueContext(_ context.Context, task *asynq.Task, opts ...asynq.Option) (*asynq.TaskInfo, error) {
@@ -53,7 +52,6 @@ func (q *jobQueue) EnqueueContext(_ context.Context, task *asynq.Task, opts ...a
 		return nil, asynq.ErrTaskIDConflict
 	}
 	q.taken[id] = time.Now().Add(retention)
-	q.added[id]++
 	q.order = append(q.order, id)
 	q.opts, q.tasks = opts, append(q.tasks, task)
 	return &asynq.TaskInfo{ID: id}, nil

@@ -148,19 +148,6 @@ func TestDeniedByPages(t *testing.T) {
 	})
 }
 
-func TestStates(t *testing.T) {
-	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
-		db := asynqdb.New(rdb)
-		addDenied(t, db, "denied")
-		add(t, rdb, "pending")
-		add(t, rdb, "scheduled", asynq.ProcessIn(time.Hour))
-		states, err := db.Fields(t.Context(), "default", asynqdb.FieldState, "denied", "gone", "pending", "scheduled")
-		if want := []string{"retry", "", "pending", "scheduled"}; err != nil || !slices.Equal(states, want) {
-			t.Errorf("states %v, %v; want %v", states, err, want)
-		}
-	})
-}
-
 // The lock of asynq's Unique holds for as long as its job waits.
 func TestUniqueHoldsWhileAJobWaits(t *testing.T) {
 	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {

@@ -42,7 +42,7 @@ func (f LogFlags) AsJSON() bool { return f.Format == "json" }
 // inSeconds writes durations in seconds, with the unit in the name.
 func inSeconds(_ []string, a slog.Attr) slog.Attr {
 	if a.Value.Kind() == slog.KindDuration {
-		return slog.Float64(a.Key+"_s", a.Value.Duration().Seconds())
+		return slog.Float64(a.Key+"_s", seconds(a.Value.Duration()))
 	}
 	return a
 }

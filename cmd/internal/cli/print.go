@@ -161,7 +161,10 @@ func DateTime(t time.Time) string {
 type Seconds time.Duration
 
 // MarshalJSON implements json.Marshaler.
-func (s Seconds) MarshalJSON() ([]byte, error) { return json.Marshal(time.Duration(s).Seconds()) }
+func (s Seconds) MarshalJSON() ([]byte, error) { return json.Marshal(seconds(time.Duration(s))) }
+
+// seconds returns 1.489 for 1.489 s. The method Seconds returns 1.4889999999999999.
+func seconds(d time.Duration) float64 { return float64(d) / float64(time.Second) }
 
 func (s Seconds) String() string {
 	if s == 0 {
@@ -238,7 +241,7 @@ func (e ETA) MarshalJSON() ([]byte, error) {
 	if !e.Known {
 		return []byte("null"), nil
 	}
-	return json.Marshal(e.StartsIn.Seconds())
+	return json.Marshal(seconds(e.StartsIn))
 }
 
 func (e ETA) String() string {

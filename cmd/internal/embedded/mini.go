@@ -19,10 +19,6 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// expiryInterval is the shortest time between two expiries of keys in a miniredis. It is short,
-// because a server with a backlog fetches new jobs only after a key of some milliseconds expires.
-const expiryInterval = 10 * time.Millisecond
-
 // runMini runs a miniredis within this process until ctx ends. It saves the data as an append-only
 // file, because a redis-server can load such a file later.
 func (s *Store) runMini(ctx context.Context) error {
@@ -46,15 +42,13 @@ func (s *Store) runMini(ctx context.Context) error {
 			m.Server().ServeConn(conn)
 		}
 	})
-	expired, due, pause, failing := time.Now(), time.Now(), expiryInterval, false
+	expired, due, pause, failing := time.Now(), time.Now(), time.Duration(0), false
 	for ctx.Err() == nil {
-		select {
-		case <-ctx.Done():
-		case <-time.After(pause):
-		}
+		time.Sleep(pause)
 		now := time.Now()
 		m.FastForward(now.Sub(expired)) // miniredis expires no key by itself; the call waits while a script runs
-		expired, pause = now, max(expiryInterval, min(20*time.Since(now), time.Second))
+		// A server with a backlog fetches new jobs only after a key of some milliseconds expires, so the pause is short.
+		expired, pause = now, min(10*time.Millisecond+20*time.Since(now), time.Second)
 		if now.After(due) {
 			err := save(rdb, file)
 			if err != nil && !failing {

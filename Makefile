@@ -44,14 +44,14 @@ deps: ## install what the tests start, if it is missing
 
 # The settings are those of the Dockerfile, so that Go compiles each package once for both. GOGC=300 saves
 # a tenth of the time. go vet has checked the tests already, so go test does not. The slowest packages
-# come first, so that no core idles at the end. Some tests wait, so one more package runs than there
+# come first, so that no core idles at the end. Some tests wait, so two more packages run than there
 # are cores.
 test: export CGO_ENABLED = 0
 test: export GOFLAGS := $(GOFLAGS) -trimpath
 test: export GOGC = 300
 test: deps ## vet, check the format and run all tests
 	$(CHECK)
-	$(GOTEST) -vet=off -p $$(($(CORES) + 1)) ./scheduler ./cmd/worker ./cmd/internal/worker ./internal/waitdb ./throttle ./bench . ./internal/fairqueue work
+	$(GOTEST) -vet=off -p $$(($(CORES) + 2)) ./scheduler ./cmd/worker ./cmd/internal/worker ./internal/waitdb ./throttle ./bench . ./internal/fairqueue work
 
 # For use while editing: SLOW are the packages whose tests start processes, and -short skips slow tests.
 # Run the skipped tests of what you change yourself: go test ./scheduler -run 'TestX$$'.

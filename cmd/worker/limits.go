@@ -28,7 +28,7 @@ type limitsCommand struct {
 	Pause  nameAction[*inspect.Queues] `cmd:"" set:"what=limit" help:"Grant no permits of a limit until it is resumed."`
 	Resume nameAction[*inspect.Queues] `cmd:"" set:"what=limit" help:"Resume a paused limit."`
 	Reset  limitsReset                 `cmd:"" help:"Reset the count of a key, as if no permit had been taken, and end its block."`
-	Peek   limitsPeek                  `cmd:"" help:"Show how many permits a key has left, without taking any."`
+	Peek   limitsPeek                  `cmd:"" help:"Show how many permits a new call could take of a key now, without taking any."`
 }
 
 func newLimitsCommand() (c limitsCommand) {

@@ -92,9 +92,8 @@ func (l faultyLog) Info(...any)                               { l.fault() }
 func (l faultyLog) Warn(...any)                               { l.fault() }
 func (l faultyLog) Error(...any)                              { l.fault() }
 
-// TestUserCode_Misbehaves: whatever function of the program's panics or ends its goroutine, or if a
-// logger hangs, the worker lives. The call has failed, and a job that comes when the function works
-// again runs.
+// TestUserCode_Misbehaves: the worker goes on if a function of the program panics or ends its
+// goroutine, and if a logger hangs. The call fails. When the function works again, the next job runs.
 func TestUserCode_Misbehaves(t *testing.T) {
 	slow(t)
 	for how, misbehave := range map[string]func(){

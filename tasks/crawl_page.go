@@ -199,8 +199,8 @@ func (j *crawlJob) finish(ctx context.Context, file *robots.File, state frontier
 	return j.frontier.Done(ctx, j.crawl, j.page.URL, state, unread)
 }
 
-// maxRobotsSteps bounds the work of a robots.txt for the links of one page, to about 0.2 s. The jobs
-// of the other links ask the file themselves.
+// maxRobotsSteps is the maximum of File.Steps for the links of one page, which is about 0.2 s of work.
+// The jobs of the remaining links check robots.txt before they fetch.
 const maxRobotsSteps = 200_000_000
 
 // state returns the state of a URL that the page leads to: Waiting if the URL needs a job, or the

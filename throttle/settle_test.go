@@ -78,8 +78,8 @@ func TestSettle_LeakedPermits(t *testing.T) {
 	})
 }
 
-// TestSettle_AnyOrder: calls that give all their permits back at about the same time leave as many free
-// as before, in whatever order they settle, even if others take permits meanwhile.
+// TestSettle_AnyOrder: calls give all their permits back at about the same time. Then as many permits
+// are free as before the calls. The order of the calls does not matter, nor do calls of others.
 func TestSettle_AnyOrder(t *testing.T) {
 	onEvery(t, func(t *testing.T, s *stage) {
 		for _, before := range []int{0, 20} {

@@ -99,7 +99,7 @@ func (e *enqueuer) each(ctx context.Context, lines <-chan line, do func(line) er
 		var l line
 		select {
 		case <-ctx.Done():
-		case l, more = <-lines: // an interrupt ends lines, too
+		case l, more = <-lines: // an interrupt also closes this channel
 		}
 		if err = cmp.Or(err, ctx.Err()); err == nil && more && e.check(&l) {
 			err = do(l)
@@ -250,9 +250,9 @@ func (e *enqueuer) send(ctx context.Context) (failed error) {
 	return e.nameRight(ctx, failed)
 }
 
-// nameRight returns an error that names the missing right, if err says only that asynq's script may
-// not run one of its commands. nameRight tries these commands with arguments that change nothing.
-// LPUSH has no such arguments, but is the only command left.
+// nameRight returns err, or an error that names the missing right if err does not name it. Redis does
+// not say which command of asynq's script it refused. So nameRight sends each command with arguments
+// that change nothing. LPUSH has no such arguments: it is the missing right if no other is.
 func (e *enqueuer) nameRight(ctx context.Context, err error) error {
 	if err == nil || !strings.Contains(err.Error(), script.UnnamedCommand) {
 		return err

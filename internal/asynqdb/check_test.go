@@ -29,8 +29,9 @@ func TestCheckFindsAnotherLayout(t *testing.T) {
 	})
 }
 
-// A check that is cut short leaves nothing behind: neither before it knows that its job is there, nor
-// while it has taken the job, because asynq deletes no queue of which a job is active.
+// A check that ends early leaves no key behind. In the first row it ends before it knows that its job
+// is enqueued. In the second row it ends after it has dequeued the job, which is then active. asynq
+// refuses to delete a queue that has an active job.
 func TestCheckThatIsCutShort(t *testing.T) {
 	for suffix, giveUp := range map[string]func(stop func()) error{
 		":pending": func(func()) error { return context.Canceled },

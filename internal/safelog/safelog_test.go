@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// faulty is a logger each of whose functions misbehaves.
+// faulty is a logger. Each of its functions except Enabled calls the function that faulty is.
 type faulty func()
 
 func (f faulty) Enabled(context.Context, slog.Level) bool  { return true }

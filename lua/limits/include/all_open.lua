@@ -1,9 +1,9 @@
 -- @include scope
 
--- Returns the meter that is ready last, and the first time from `at` on at which all meters are
--- ready. The search takes steps, because a window with a margin can close before another meter is
--- ready. After 100 steps, of which the caller has taken the first, it returns the last time that it
--- tried. Callers ask again at that time.
+-- Returns the meter that is ready last, and the first time, not before `at`, at which all meters are
+-- ready. A window with a margin can close before another meter is ready, so the function tries later
+-- and later times. The caller has tried one time. If 99 more do not suffice, the function returns the
+-- last one, and callers request again at that time.
 local function all_open(meters, deciding, at)
   for _ = 2, 100 do
     local before = at

@@ -39,8 +39,8 @@ type File struct {
 	// that the file asks for none. If the crawler's groups have several Crawl-delay lines, the last
 	// one counts. RFC 9309 does not define Crawl-delay.
 	CrawlDelay time.Duration
-	// Steps is the work of Allowed so far, about the number of bytes that it has compared. A file can
-	// have so many wildcards that one call takes 100 ms.
+	// Steps is roughly the number of bytes that all calls of Allowed have compared. A caller can stop
+	// at a maximum, because one call takes up to 100 ms if the file has very many wildcards.
 	Steps int
 
 	rules []rule // sorted by sortRules

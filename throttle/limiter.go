@@ -92,8 +92,8 @@ type Options struct {
 	// Logger receives a warning if Define replaces a limit that was changed with Set, and if Redis
 	// has lost its limits. The zero value means slog.Default.
 	Logger *slog.Logger
-	// Clock returns the time for a local limiter. It must be safe for concurrent use, and may step
-	// back by up to a minute. The zero value means time.Now.
+	// Clock returns the time for a local limiter. It may step back by up to a minute, and must not
+	// call the limiter, which calls Clock while it holds its lock. The zero value means time.Now.
 	Clock func() time.Time
 }
 

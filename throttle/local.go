@@ -367,16 +367,31 @@ func (l *local) convertMeter(r *activeLimit, key string) {
 	}
 }
 
-// lock locks l.mu, which the caller unlocks, and returns the time in microseconds. It sweeps once
-// in about as many calls as there are meters, so a call has constant cost on average.
+// lock locks l.mu, which the caller unlocks, and returns the time in microseconds. The time is read
+// after the lock is held, so that no decision has a time before that of an earlier call. lock sweeps
+// once in about as many calls as there are meters, so a call has constant cost on average.
 func (l *local) lock() int64 {
-	us := l.clock().UnixMicro()
 	l.mu.Lock()
+	us := l.readClock()
 	l.calls++
 	if l.calls > max(100, len(l.meters)+len(l.blocked)+len(l.overrides)) {
 		l.calls = 0
 		l.sweep(us)
 	}
+	return us
+}
+
+// readClock reads the program's clock. If the clock panics, readClock unlocks l.mu, so that other
+// calls can go on.
+func (l *local) readClock() (us int64) {
+	returned := false
+	defer func() {
+		if !returned {
+			l.mu.Unlock()
+		}
+	}()
+	us = l.clock().UnixMicro()
+	returned = true
 	return us
 }
 

@@ -11,7 +11,8 @@ import (
 
 // asynqLog is the logger that asynq's server gets. It passes lines to the program's logger, except
 // "Retry exhausted" for a job that is put back. asynq logs that line for any job on its last
-// attempt, before redisClient puts the job back.
+// attempt, before redisClient puts the job back. It also leaves out that asynq has no subscription
+// to cancellations: see noSubscription.
 type asynqLog struct {
 	asynq.Logger
 	inFlight *inFlight
@@ -23,6 +24,13 @@ func (l asynqLog) Warn(args ...any) {
 		return
 	}
 	l.Logger.Warn(args...)
+}
+
+// Error implements asynq.Logger.
+func (l asynqLog) Error(args ...any) {
+	if !strings.HasPrefix(fmt.Sprint(args...), subscribeError) {
+		l.Logger.Error(args...)
+	}
 }
 
 // stderr writes lines in the format of asynq's default logger, which asynq does not export.

@@ -198,7 +198,7 @@ func (b *markerWaiter) wait() {
 // while the server has no free slot, waitForMarker sets the marker again for another server.
 func (b *markerWaiter) waitForMarker(r *markerWait) {
 	for {
-		mark, err := b.rdb.BZPopMin(context.Background(), maxPoll, r.keys...).Result()
+		mark, err := b.rdb.BZPopMin(b.stopped, maxPoll, r.keys...).Result()
 		b.mu.Lock()
 		b.blockingUnsupported = err != nil && !errors.Is(err, redis.Nil)
 		if err == nil && !b.wantsJobs {

@@ -312,7 +312,7 @@ func (p *prefetcher) giveBackExpired(ctx context.Context) {
 func (p *prefetcher) expire() {
 	p.lock <- struct{}{}
 	defer func() { <-p.lock }()
-	p.giveBackExpired(context.Background())
+	p.giveBackExpired(p.calls)
 	if len(p.next) > 0 {
 		p.timer.Reset(time.Until(p.giveBackAt))
 	}
@@ -323,7 +323,7 @@ func (p *prefetcher) stop() {
 	p.lock <- struct{}{}
 	defer func() { <-p.lock }()
 	p.closed = true
-	ctx := context.Background()
+	ctx := p.calls
 	p.giveBackAt = time.Now()
 	p.giveBackExpired(ctx)
 	for _, q := range p.queues {

@@ -16,7 +16,8 @@ import (
 // prefetcher. When asynq retries or archives a job that was denied, redisClient puts the job back
 // instead. asynq's own scripts handle jobs that failed.
 //
-// redisClient sends scripts that it does not recognize to Redis unchanged.
+// redisClient sends scripts that it does not recognize to Redis unchanged. When a shutdown no longer
+// waits for Redis, the contexts of all calls of asynq's end: see bound.
 type redisClient struct {
 	redis.UniversalClient
 	s *Server
@@ -25,6 +26,8 @@ type redisClient struct {
 // EvalSha implements redis.Scripter. For a script that ends a lease it returns a NOSCRIPT error, so
 // that asynq sends the text with Eval.
 func (q *redisClient) EvalSha(ctx context.Context, sha1 string, keys []string, args ...any) *redis.Cmd {
+	ctx, cancel := q.bound(ctx)
+	defer cancel()
 	c := asynqdb.Recognize(keys, args)
 	if c.EndsLease {
 		return redis.NewCmdResult(nil, asynqdb.NoScript)
@@ -36,6 +39,8 @@ func (q *redisClient) EvalSha(ctx context.Context, sha1 string, keys []string, a
 
 // Eval implements redis.Scripter. A script that ends a lease is sent with a check of the lease.
 func (q *redisClient) Eval(ctx context.Context, text string, keys []string, args ...any) *redis.Cmd {
+	ctx, cancel := q.bound(ctx)
+	defer cancel()
 	c := asynqdb.Recognize(keys, args)
 	return q.run(ctx, c, func() *redis.Cmd {
 		if c.EndsLease {
@@ -63,6 +68,8 @@ func (q *redisClient) run(ctx context.Context, c *asynqdb.Call, send func() *red
 // ZAddXX implements redis.SortedSetCmdable. asynq extends leases with it, even of jobs that another
 // server has fetched since. This method extends only the leases of this server.
 func (q *redisClient) ZAddXX(ctx context.Context, key string, members ...redis.Z) *redis.IntCmd {
+	ctx, cancel := q.bound(ctx)
+	defer cancel()
 	queue, name := asynqdb.ParseKey(key)
 	if name != asynqdb.Lease || len(members) == 0 {
 		return q.UniversalClient.ZAddXX(ctx, key, members...)
@@ -83,6 +90,8 @@ func (q *redisClient) ZAddXX(ctx context.Context, key string, members ...redis.Z
 // HSet implements redis.HashCmdable. asynq stores a job's result with it. This method returns
 // ErrNotActive if this server no longer has the job.
 func (q *redisClient) HSet(ctx context.Context, key string, values ...any) *redis.IntCmd {
+	ctx, cancel := q.bound(ctx)
+	defer cancel()
 	queue, name := asynqdb.ParseKey(key)
 	id, ok := strings.CutPrefix(name, asynqdb.HashPrefix)
 	if !ok || len(values) != 2 || values[0] != "result" {

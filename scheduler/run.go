@@ -46,8 +46,11 @@ func (s *Server) wrap(next asynq.Handler) asynq.Handler {
 		j.ID, _ = asynq.GetTaskID(ctx)
 		j.Queue, _ = asynq.GetQueueName(ctx)
 		a := s.inFlight.take(j)
+		run := ctx.Value(runContextKey{}).(*runContext)
+		removeRun := s.running.add(j.ID, run)
 		context.AfterFunc(ctx, func() { // asynq is done with the attempt, and its slot is free
-			ctx.Value(runContextKey{}).(*runContext).end(nil)
+			removeRun()
+			run.end(nil)
 			if a != nil {
 				s.inFlight.release(a, false)
 			}

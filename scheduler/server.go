@@ -49,6 +49,11 @@ type Server struct {
 	shutdownTimeout   time.Duration                   // longest wait for handlers and the program's other functions
 	patience          context.Context                 // ends when a shutdown no longer waits for the program's code
 	losePatience      context.CancelFunc
+	calls             context.Context // of asynq's calls to Redis; ends when a shutdown no longer waits for Redis
+	endCalls          context.CancelFunc
+	running           runningJobs
+	cancels           context.Context // of the subscription to cancellations; ends with the jobs that run
+	stopCancels       context.CancelFunc
 	log               *slog.Logger
 	grant             time.Duration // how long permits are reserved for a granted job
 	inFlight          inFlight
@@ -66,9 +71,10 @@ type Server struct {
 	byQueue           map[string]*scope  // by asynq queue
 	shardsChecked     atomic.Bool        // whether checkShards has succeeded
 
-	mu         sync.Mutex
-	stop       context.CancelFunc // ends the background goroutines; nil before they start
-	background sync.WaitGroup
+	mu          sync.Mutex
+	cancelStart context.CancelFunc // ends a call of Start that still waits for Redis
+	stop        context.CancelFunc // ends the background goroutines; nil before they start
+	background  sync.WaitGroup
 }
 
 // These hooks give dashboards and the worker access to a server's stats and health monitors,
@@ -115,6 +121,10 @@ const (
 	minGrantTime = waitdb.DefaultGrant
 
 	shutdownTimeout = 8 * time.Second // asynq's default
+
+	// finishTime is how long a shutdown waits for Redis after the ShutdownTimeout. In that time asynq
+	// puts back the jobs that still run.
+	finishTime = time.Second
 )
 
 // NewServer returns a server for the asynq queues in rdb, in place of asynq.NewServer. The
@@ -147,6 +157,8 @@ func NewServer(rdb redis.UniversalClient, rules Rules, cfg asynq.Config, opts ..
 		s.spread, s.maxHeartbeat = dispatcher.NewSpread(), dispatcher.MaxSpreadHeartbeat
 	}
 	s.patience, s.losePatience = context.WithCancel(context.Background())
+	s.calls, s.endCalls = context.WithCancel(context.Background())
+	s.cancels, s.stopCancels = context.WithCancel(s.calls)
 	if err := s.addScopes(o, cfg); err != nil {
 		return nil, err
 	}
@@ -220,37 +232,57 @@ func validate(rules Rules, cfg asynq.Config, shards shard.Queues) error {
 // Start defines the rules' limits and begins to run jobs. It returns an error if a limit cannot be
 // defined, if another asynq Redis or an incompatible version of headgate uses the limiter's scope,
 // or if jobs or workers are left in the shards of a queue that had another number of shards. If
-// Redis is unavailable, jobs wait until it is back, as with asynq's server.
+// Redis is unavailable, jobs wait until it is back, as with asynq's server. If Shutdown is called
+// before Start returns, Start starts nothing and returns asynq.ErrServerClosed.
 func (s *Server) Start(handler asynq.Handler) error {
 	if handler == nil {
 		return s.asynq.Start(nil)
 	}
-	if err, ok := errors.AsType[oldShardsError](s.checkShards(context.Background())); ok {
-		return err
+	starting, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	s.mu.Lock()
+	s.cancelStart = cancel
+	s.mu.Unlock()
+	err := s.prepare(starting)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if starting.Err() != nil {
+		return asynq.ErrServerClosed
 	}
-	for _, c := range s.scopes { // if Redis is unavailable, this happens later
-		if err := c.claim(context.Background()); err != nil {
-			return err
-		}
-		if err := c.define(context.Background()); err != nil && !errors.Is(err, throttle.ErrUnavailable) {
-			return err
-		}
-		c.compareLimits(context.Background())
+	if err != nil {
+		return err
 	}
 	if err := s.asynq.Start(s.wrap(handler)); err != nil {
 		return err
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	ctx, stop := context.WithCancel(context.Background())
 	s.stop = stop
+	s.background.Go(s.cancelJobs)
 	s.background.Go(func() { s.dispatch(ctx) })
 	s.background.Go(func() { s.recoverJobs(ctx) })
 	for _, c := range s.scopes {
 		s.background.Go(func() { c.keepScope(ctx) })
 		s.background.Go(func() { c.watchRules(ctx) })
 		s.background.Go(func() { c.tellSlots(ctx) })
-		c.stopStats = c.stats.Start()
+		c.stopStats = c.stats.Start(s.calls)
+	}
+	return nil
+}
+
+// prepare checks and writes what the rules need in Redis. If Redis is unavailable, that happens
+// later.
+func (s *Server) prepare(ctx context.Context) error {
+	if err, ok := errors.AsType[oldShardsError](s.checkShards(ctx)); ok {
+		return err
+	}
+	for _, c := range s.scopes {
+		if err := c.claim(ctx); err != nil {
+			return err
+		}
+		if err := c.define(ctx); err != nil && !errors.Is(err, throttle.ErrUnavailable) {
+			return err
+		}
+		c.compareLimits(ctx)
 	}
 	return nil
 }
@@ -265,7 +297,7 @@ func (s *Server) Run(handler asynq.Handler) error {
 	signal.Notify(signals, append(slices.Clone(stopSignals), syscall.SIGTERM, os.Interrupt)...)
 	defer signal.Stop(signals)
 	for slices.Contains(stopSignals, <-signals) {
-		s.Stop()
+		go s.Stop() // if Redis hangs, Stop does, too, and TERM must still shut the server down
 	}
 	s.Shutdown()
 	return nil
@@ -288,18 +320,41 @@ func (s *Server) stopFetching() {
 // configuration's ShutdownTimeout. After that time it puts back the jobs that still run, and
 // cancels their handlers' contexts. Their leases on concurrency limits are kept until the handlers
 // return. The timeout also applies to RuleFor and to functions of the configuration.
+//
+// Shutdown returns at most a second after the ShutdownTimeout, even if Redis does not answer. Jobs
+// that it could not put back stay in asynq, and run again when their leases have ended. If a call to
+// Redis hangs, its goroutine ends with the call, after Shutdown has returned: a client of go-redis
+// waits for its ReadTimeout, and then does not retry. The program may close the client before that.
 func (s *Server) Shutdown() {
-	end := time.AfterFunc(s.shutdownTimeout, s.losePatience)
-	defer end.Stop()
-	s.stopFetching()
+	defer time.AfterFunc(s.shutdownTimeout, s.losePatience).Stop()
+	defer time.AfterFunc(s.shutdownTimeout+finishTime, s.endCalls).Stop()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.stop == nil {
-		s.asynq.Shutdown()
+	if s.cancelStart != nil {
+		s.cancelStart()
+	}
+	ended, isStarted := make(chan struct{}), s.stop != nil
+	if isStarted {
+		s.stop() // another process can become leader at once
+	}
+	go func() { // a call to Redis or to the program's logger may hang
+		defer close(ended)
+		s.finish(isStarted)
+	}()
+	select {
+	case <-ended:
+	case <-s.calls.Done():
+	}
+}
+
+// finish waits until all parts of the server have ended.
+func (s *Server) finish(isStarted bool) {
+	s.stopFetching()
+	s.asynq.Shutdown()
+	if !isStarted {
 		return
 	}
-	s.stop() // another process can become leader at once
-	s.asynq.Shutdown()
+	s.stopCancels()
 	ended := make(chan struct{})
 	go func() {
 		s.background.Wait()

@@ -36,6 +36,9 @@ const (
 // LeaseTime is the time for which asynq takes or extends a lease.
 const LeaseTime = 30 * time.Second
 
+// CancelChannel is the Redis channel on which asynq's Inspector cancels running jobs by their ID.
+const CancelChannel = "asynq:cancel"
+
 const queues = "asynq:queues" // key of the set of all queue names
 
 // Key returns the key of a queue with that name. If the name is empty, Key returns the prefix of

@@ -94,19 +94,21 @@ type AttemptCounts [endCount]int64
 func (c AttemptCounts) FailedAttempts() int64 { return c[Failed] + c[Archived] }
 
 // Start begins to write to Redis. The returned function writes a last summary, removes the process
-// from Redis, and ends the writes.
-func (r *Recorder) Start() (stop func()) {
+// from Redis, and ends the writes. No write begins after calls has ended.
+func (r *Recorder) Start(calls context.Context) (stop func()) {
 	if r.Disabled {
 		return func() {}
 	}
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancel(calls)
 	var running sync.WaitGroup
 	running.Go(func() { r.run(ctx) })
 	return func() {
 		cancel()
 		running.Wait()
-		r.writeSummary()
-		r.writeProcess("")
+		if calls.Err() == nil {
+			r.writeSummary()
+			r.writeProcess("")
+		}
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/headgate/headgate/internal/usercode"
 	"github.com/headgate/headgate/internal/waitdb"
 	"github.com/headgate/headgate/throttle"
 )
@@ -42,7 +43,7 @@ type permits interface {
 // the results. A slow RuleFor delays only its own job. RuleFor may run until the job's Timeout or
 // Deadline, or for asynqDefaultTimeout if the job has neither.
 func (s *scope) requestPermits(all ...*attempt) {
-	rules, deadlines, now := make([]<-chan result[Rule], len(all)), make([]time.Time, len(all)), time.Now()
+	rules, deadlines, now := make([]<-chan usercode.Result[Rule], len(all)), make([]time.Time, len(all)), time.Now()
 	for i, a := range all {
 		if deadlines[i] = a.deadlineFrom(now); !deadlines[i].After(now) {
 			deadlines[i] = now.Add(cmp.Or(a.timeout, asynqDefaultTimeout))
@@ -54,16 +55,16 @@ func (s *scope) requestPermits(all ...*attempt) {
 	defer cancel()
 	ready := make([]*attempt, 0, len(all))
 	for i, a := range all {
-		if r, ok := receive(wait, rules[i]); ok {
-			a.rule, a.err = r.value, r.err
+		if r, ok := usercode.Receive(wait, rules[i]); ok {
+			a.rule, a.err = r.Value, r.Err
 			ready = append(ready, a)
 			continue
 		}
 		go func() {
 			ctx, cancel := context.WithDeadline(context.Background(), deadlines[i])
 			defer cancel()
-			r, ok := receive(ctx, rules[i])
-			if a.rule, a.err = r.value, r.err; !ok {
+			r, ok := usercode.Receive(ctx, rules[i])
+			if a.rule, a.err = r.Value, r.Err; !ok {
 				a.err = fmt.Errorf("RuleFor has not returned: %w", context.DeadlineExceeded)
 			}
 			s.queueRequests(a)
@@ -74,8 +75,8 @@ func (s *scope) requestPermits(all ...*attempt) {
 
 // askRule calls the program's RuleFor. The context of RuleFor is derived from the program's
 // BaseContext, holds the job and ends at the deadline.
-func (s *Server) askRule(j job, task *asynq.Task, deadline time.Time) <-chan result[Rule] {
-	return goCall(s.log, "RuleFor", func() (Rule, error) {
+func (s *Server) askRule(j job, task *asynq.Task, deadline time.Time) <-chan usercode.Result[Rule] {
+	return usercode.Go(s.log, "RuleFor", func() (Rule, error) {
 		base, err := s.baseContext()
 		if err != nil {
 			return Rule{}, err
@@ -83,7 +84,8 @@ func (s *Server) askRule(j job, task *asynq.Task, deadline time.Time) <-chan res
 		base = context.WithValue(context.WithValue(base, jobKey{}, j), queueKey{}, s.shards.QueueOf(j.Queue))
 		ctx, cancel := context.WithDeadline(base, deadline)
 		defer cancel()
-		return s.rules.RuleFor(ctx, task)
+		rule, err := s.rules.RuleFor(ctx, task)
+		return rule, seal(err)
 	})
 }
 

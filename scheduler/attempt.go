@@ -49,10 +49,11 @@ type attempt struct {
 	hasSlot  bool
 	forgetAt time.Time // set when the attempt loses its slot
 
-	end     atomic.Pointer[attemptEnd] // never nil; replaced by the goroutine that runs the handler
-	began   time.Time                  // when the handler started
-	reports sync.Mutex                 // held while a report changes decision.Taken or the latency
-	latency time.Duration              // from the last ReportLatency; zero without one
+	end      atomic.Pointer[attemptEnd] // never nil; replaced by the goroutine that runs the handler
+	endTimer atomic.Pointer[time.Timer] // see boundEnd; nil until the handler has returned
+	began    time.Time                  // when the handler started
+	reports  sync.Mutex                 // held while a report changes decision.Taken or the latency
+	latency  time.Duration              // from the last ReportLatency; zero without one
 }
 
 // attemptEnd is what the server must know when asynq writes the end of an attempt.

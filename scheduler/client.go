@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,6 +16,8 @@ import (
 	"go.opentelemetry.io/otel/propagation"
 
 	"github.com/headgate/headgate/internal/asynqdb"
+	"github.com/headgate/headgate/internal/safelog"
+	"github.com/headgate/headgate/internal/usercode"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -32,13 +35,14 @@ type Client struct {
 	*asynq.Client
 	rdb    redis.UniversalClient
 	shards *clientShards // nil if no queue has shards
+	log    *slog.Logger
 }
 
 // NewClient returns a client for the asynq queues in rdb. The argument shards must describe each
 // queue with shards to which the client enqueues. NewClient sends nothing to Redis. The caller
 // closes rdb.
 func NewClient(rdb redis.UniversalClient, shards ...Shards) *Client {
-	return &Client{asynq.NewClientFromRedisClient(enqueueRedis{rdb}), rdb, newClientShards(rdb, shards)}
+	return &Client{asynq.NewClientFromRedisClient(enqueueRedis{rdb}), rdb, newClientShards(rdb, shards), safelog.New(slog.Default())}
 }
 
 // Close does nothing, because the caller closes rdb. (asynq's Close returns an error in this case.)
@@ -86,7 +90,8 @@ const maxEnqueued = 64
 
 // EnqueueAll enqueues the tasks in order, like EnqueueContext, with one round trip for each 64
 // tasks. It returns one result for each task. If the context ends or the connection is lost, a task
-// can be in its queue although its result is an error.
+// can be in its queue although its result is an error. If a function of the program panics or ends
+// its goroutine, such as KeyOf of the queue's [Shards], that is the error of its task.
 func (c *Client) EnqueueAll(ctx context.Context, tasks ...*asynq.Task) []EnqueueResult {
 	results := make([]EnqueueResult, len(tasks))
 	for first := 0; first < len(tasks); first += maxEnqueued {
@@ -98,25 +103,57 @@ func (c *Client) EnqueueAll(ctx context.Context, tasks ...*asynq.Task) []Enqueue
 
 // enqueue calls EnqueueContext in one goroutine for each task, and intercepts the script that asynq
 // sends for the task. When all running goroutines wait, enqueue sends their scripts and the queues'
-// markers in one pipeline.
+// markers in one pipeline. If the context ends first, enqueue leaves the goroutines that still run,
+// because a function of the program may never return.
 func (c *Client) enqueue(ctx context.Context, tasks []*asynq.Task, results []EnqueueResult) {
-	scripts := make(chan *pendingScript) // nil means that a goroutine has ended
-	for i, task := range tasks {
-		intercept := func(s *pendingScript) {
-			s.index, s.sent = i, make(chan struct{})
-			scripts <- s
-			<-s.sent
+	scripts, left := make(chan *pendingScript), make(chan struct{}) // a nil script means that a goroutine has ended
+	defer close(left)
+	offer := func(s *pendingScript) {
+		select {
+		case scripts <- s:
+		case <-left:
 		}
-		go func() {
-			results[i].Info, results[i].Err = c.EnqueueContext(context.WithValue(ctx, interceptKey{}, intercept), task)
-			scripts <- nil
-		}()
 	}
+	intercept := func(index int) func(*pendingScript) bool {
+		return func(s *pendingScript) bool {
+			s.index, s.sent = index, make(chan struct{})
+			offer(s)
+			select {
+			case <-s.sent:
+				return true
+			case <-left:
+				return false
+			}
+		}
+	}
+	returned := make([]<-chan usercode.Result[*asynq.TaskInfo], len(tasks))
+	for i, task := range tasks {
+		returned[i] = usercode.Go(c.log, "the client", func() (*asynq.TaskInfo, error) {
+			defer offer(nil)
+			return c.EnqueueContext(context.WithValue(ctx, interceptKey{}, intercept(i)), task)
+		})
+	}
+	c.sendInBatches(ctx, scripts, len(tasks))
+	for i := range results {
+		r, ok := usercode.Receive(ctx, returned[i])
+		if results[i] = (EnqueueResult{r.Value, r.Err}); !ok {
+			results[i].Err = ctx.Err()
+		}
+	}
+}
+
+// sendInBatches sends the scripts of several goroutines until all have ended, or until the context
+// ends.
+func (c *Client) sendInBatches(ctx context.Context, scripts <-chan *pendingScript, running int) {
 	var waiting []*pendingScript
-	for running := len(tasks); running > 0; {
-		if s := <-scripts; s != nil {
+	for running > 0 {
+		s, ok := usercode.Receive(ctx, scripts)
+		switch {
+		case !ok:
+			return
+		case s != nil:
 			waiting = append(waiting, s)
-		} else {
+		default:
 			running--
 		}
 		if len(waiting) == 0 || len(waiting) < running {
@@ -144,7 +181,7 @@ func (c *Client) enqueue(ctx context.Context, tasks []*asynq.Task, results []Enq
 
 type (
 	headersKey   struct{} // the context key of headers to add to asynq's task message
-	interceptKey struct{} // the context key of a func(*pendingScript), which returns when the script was sent
+	interceptKey struct{} // the context key of a func(*pendingScript) bool, which returns true when the script was sent
 )
 
 // pendingScript is a script that waits to be sent.
@@ -198,8 +235,10 @@ func (e enqueueRedis) run(ctx context.Context, keys []string, args []any, call f
 	if c := asynqdb.Recognize(keys, args); c.MayAddPending {
 		queue = c.Queue
 	}
-	if intercept, ok := ctx.Value(interceptKey{}).(func(*pendingScript)); ok {
-		intercept(&pendingScript{send: func(c redis.Cmdable) { cmd = call(c, args) }, queue: queue})
+	if intercept, ok := ctx.Value(interceptKey{}).(func(*pendingScript) bool); ok {
+		if !intercept(&pendingScript{send: func(c redis.Cmdable) { cmd = call(c, args) }, queue: queue}) {
+			return redis.NewCmdResult(nil, ctx.Err())
+		}
 		return cmd
 	}
 	if queue == "" {

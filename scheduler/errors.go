@@ -129,15 +129,6 @@ func (e *attemptError) Unwrap() error { return e.error }
 // Is makes a final error match asynq.SkipRetry, so that asynq does not retry the job.
 func (e *attemptError) Is(target error) bool { return e.final && target == asynq.SkipRetry }
 
-// withoutDelay returns the error that the program's functions get. It unwraps an attemptError that
-// only sets a delay. A final error stays wrapped, so that it matches asynq.SkipRetry.
-func withoutDelay(err error) error {
-	if own, ok := errors.AsType[*attemptError](err); ok && own.delay != nil {
-		return own.error
-	}
-	return err
-}
-
 // storable replaces what is not UTF-8 in a text, because asynq stores the text in a protobuf
 // string.
 func storable(text string) string { return strings.ToValidUTF8(text, "\uFFFD") }

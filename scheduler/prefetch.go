@@ -12,6 +12,7 @@ import (
 
 	"github.com/headgate/headgate/internal/asynqdb"
 	"github.com/headgate/headgate/internal/stats"
+	"github.com/headgate/headgate/internal/usercode"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -216,7 +217,7 @@ func (p *prefetcher) acquireAll(ctx context.Context, n int, began time.Time) {
 		wait, cancel := context.WithTimeout(ctx, admitTime)
 		defer cancel()
 		for _, a := range readable {
-			if _, ok := receive(wait, a.done); !ok {
+			if _, ok := usercode.Receive(wait, a.done); !ok {
 				break
 			}
 		}

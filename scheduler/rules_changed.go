@@ -15,6 +15,7 @@ import (
 	"github.com/headgate/headgate/internal/dispatcher"
 	"github.com/headgate/headgate/internal/fairqueue"
 	"github.com/headgate/headgate/internal/stats"
+	"github.com/headgate/headgate/internal/usercode"
 	"github.com/headgate/headgate/internal/waitdb"
 	"github.com/headgate/headgate/throttle"
 )
@@ -123,7 +124,7 @@ func (s *scope) appendChanged(ctx context.Context, changed, records []waitdb.Rec
 		if err != nil {
 			return nil, err
 		}
-		end, rules := time.Now().Add(waitingRuleTime), make([]<-chan result[Rule], len(ids))
+		end, rules := time.Now().Add(waitingRuleTime), make([]<-chan usercode.Result[Rule], len(ids))
 		for i, id := range ids {
 			if m, err := asynqdb.ParseMessage([]byte(messages[i])); err == nil && messages[i] != "" { // else no such job
 				rules[i] = s.askRule(job{Queue: queue, ID: id}, m.Task, end)
@@ -134,8 +135,8 @@ func (s *scope) appendChanged(ctx context.Context, changed, records []waitdb.Rec
 			if rules[i] == nil {
 				continue
 			}
-			rule, ok := receive(wait, rules[i])
-			if _, panicked := errors.AsType[*panicError](rule.err); ok && (panicked || rule.err == nil && !waitsFor(r, rule.value)) {
+			rule, ok := usercode.Receive(wait, rules[i])
+			if _, panicked := errors.AsType[*usercode.PanicError](rule.Err); ok && (panicked || rule.Err == nil && !waitsFor(r, rule.Value)) {
 				changed = append(changed, r)
 			}
 		}
@@ -166,11 +167,11 @@ func (s *Server) requirementsOf(ctx context.Context, j job, task *asynq.Task) (w
 	if !ok {
 		return stats.Requirements{}, false
 	}
-	r, ok := receive(ctx, s.askRule(j, task, end))
-	if !ok || r.err != nil {
-		return stats.Requirements{}, errors.Is(r.err, asynq.SkipRetry) // the job will be archived, and request nothing
+	r, ok := usercode.Receive(ctx, s.askRule(j, task, end))
+	if !ok || r.Err != nil {
+		return stats.Requirements{}, errors.Is(r.Err, asynq.SkipRetry) // the job will be archived, and request nothing
 	}
-	return stats.Requirements{Needs: r.value.Needs, FairnessKey: r.value.FairnessKey, FairnessWeight: r.value.FairnessWeight}, true
+	return stats.Requirements{Needs: r.Value.Needs, FairnessKey: r.Value.FairnessKey, FairnessWeight: r.Value.FairnessWeight}, true
 }
 
 // sleep waits for some time, or until the context ends.

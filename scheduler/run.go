@@ -7,12 +7,12 @@ import (
 	"slices"
 	"sync"
 	"time"
-	"unicode/utf8"
 
 	"github.com/hibiken/asynq"
 
 	"github.com/headgate/headgate/internal/script"
 	"github.com/headgate/headgate/internal/stats"
+	"github.com/headgate/headgate/internal/usercode"
 	"github.com/headgate/headgate/internal/waitdb"
 	"github.com/headgate/headgate/throttle"
 )
@@ -53,6 +53,9 @@ func (s *Server) wrap(next asynq.Handler) asynq.Handler {
 			run.end(nil)
 			if a != nil {
 				s.inFlight.release(a, false)
+				if timer := a.endTimer.Load(); timer != nil {
+					timer.Stop()
+				}
 			}
 		})
 		if a == nil { // another attempt of the job runs
@@ -62,14 +65,11 @@ func (s *Server) wrap(next asynq.Handler) asynq.Handler {
 			go a.releaseLeases()
 			return asynq.ErrLeaseExpired
 		}
-		err := s.try(ctx, a, task, next)
+		err := seal(s.try(ctx, a, task, next))
 		if later, ok := errors.AsType[*putBackError](err); ok {
 			end := *a.end.Load()
 			end.putBack = later
 			a.end.Store(&end)
-		}
-		if err != nil && !utf8.ValidString(err.Error()) {
-			err = &attemptError{error: err}
 		}
 		return err
 	})
@@ -82,9 +82,9 @@ func (s *Server) wrap(next asynq.Handler) asynq.Handler {
 func (s *Server) try(ctx context.Context, a *attempt, task *asynq.Task, next asynq.Handler) error {
 	for {
 		var err error
-		if _, ok := receive(ctx, a.done); ok {
-			if p, ok := errors.AsType[*panicError](a.err); ok {
-				panic(p.value)
+		if _, ok := usercode.Receive(ctx, a.done); ok {
+			if p, ok := errors.AsType[*usercode.PanicError](a.err); ok {
+				panic(p.Value)
 			}
 			if err = a.err; err == nil {
 				sleep(ctx, time.Until(a.startAt))
@@ -157,6 +157,7 @@ func (a *attempt) run(ctx context.Context, next asynq.Handler) (stale bool, err 
 		a.end.Store(&attemptEnd{queuedAt: queuedAt, retryPolicy: a.rule.Retry, mustRecord: keep, took: took})
 	}()
 	err = next.ProcessTask(ctx, a.task)
+	a.boundEnd(ctx)
 	over := stopTimer()
 	if err = a.afterRun(ctx, err); over {
 		err = context.DeadlineExceeded

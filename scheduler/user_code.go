@@ -3,76 +3,108 @@ package scheduler
 import (
 	"context"
 	"errors"
-	"fmt"
-	"log/slog"
-	"runtime/debug"
+	"slices"
 	"time"
 
 	"github.com/hibiken/asynq"
 
 	"github.com/headgate/headgate/internal/safelog"
+	"github.com/headgate/headgate/internal/usercode"
+	"github.com/headgate/headgate/throttle"
 )
 
-// The program's rules and the functions of asynq's Config may panic, end their goroutine, or never
-// return. asynq calls them in goroutines in which a panic ends the process, and waits for them when
-// it shuts down. Therefore each call has a goroutine of its own.
+// asynq calls the functions of its Config, and the methods of the errors that handlers return, in
+// goroutines in which a panic ends the process, and waits for them when it shuts down. Therefore the
+// server calls the program's functions with package usercode. The handler's goroutine, in which
+// asynq recovers from panics, calls the methods of the handler's error, and asynq gets a sealedError
+// in place of that error.
 
-// panicError is the error of a function that panicked.
-type panicError struct {
-	what  string
-	value any
+const (
+	// maxCall is the longest wait for a function of the program on which a worker slot waits. It is
+	// shorter than what is left of the job's lease then, because asynq's write-back ends with the
+	// lease.
+	maxCall = 10 * time.Second
+	// maxAggregation is the longest wait for a GroupAggregator. asynq rejects a later result.
+	maxAggregation = 2 * time.Minute
+	// maxEnd is the longest time from the return of a handler until asynq gets the job's error. The
+	// reports to the limiter, up to reportTimeout, are a part of it.
+	maxEnd = time.Minute
+)
+
+// call calls f, a function of the program, and returns its result. It waits at most for maxCall,
+// and until a shutdown no longer waits for the program's code.
+func call[T any](s *Server, what string, f func() T) (T, error) {
+	return usercode.Call(s.patience, maxCall, s.log, what, func() (T, error) { return f(), nil })
 }
+
+// sealedError is an error of the program as asynq and the server's other goroutines get it. Its
+// methods call no code of the program.
+type sealedError struct {
+	program error   // for the functions of the program
+	text    string  // valid UTF-8, because asynq stores the text in a protobuf string
+	is      []error // the errors among sealedKinds that program matches
+}
+
+// sealedKinds are the errors that decide what happens to a job.
+var sealedKinds = []error{asynq.SkipRetry, asynq.RevokeTask, throttle.ErrUnavailable}
 
 // Error implements error.
-func (e *panicError) Error() string { return fmt.Sprintf("%s panicked: %v", e.what, e.value) }
+func (e *sealedError) Error() string { return e.text }
 
-// result is what a function of the program returned.
-type result[T any] struct {
-	value T
-	err   error
+// Is makes the error match the same of sealedKinds as the program's error.
+func (e *sealedError) Is(target error) bool { return slices.Contains(e.is, target) }
+
+// seal returns an error whose methods call no code of the program. A job that is put back is not
+// archived or deleted, so its error matches no kind.
+func seal(err error) error {
+	switch own := err.(type) {
+	case nil, *sealedError:
+		return err
+	case *putBackError:
+		own.error = &sealedError{program: own.error, text: storable(own.error.Error())}
+		return own
+	case *attemptError:
+		own.error = seal(own.error)
+		return own
+	}
+	e := &sealedError{program: err, text: storable(err.Error())}
+	for _, kind := range sealedKinds {
+		if errors.Is(err, kind) {
+			e.is = append(e.is, kind)
+		}
+	}
+	return e
 }
 
-// goCall calls f, a function of the program, in a goroutine of its own. The channel receives its
-// result, or an error if f panics or ends its goroutine.
-func goCall[T any](log *slog.Logger, what string, f func() (T, error)) <-chan result[T] {
-	returned := make(chan result[T], 1)
-	go func() {
-		r := result[T]{err: fmt.Errorf("%s ended its goroutine and did not return", what)}
-		defer func() {
-			if value := recover(); value != nil {
-				log.Error("the program's code panicked", "function", what, "panic", value, "stack", string(debug.Stack()))
-				r.err = &panicError{what, value}
-			}
-			returned <- r
-		}()
-		r.value, r.err = f()
-	}()
-	return returned
+// forProgram returns the error that the program's functions get in place of a sealed one. It
+// unwraps an attemptError that only sets a delay. A final error stays wrapped, so that it matches
+// asynq.SkipRetry.
+func forProgram(err error) error {
+	switch own := err.(type) {
+	case *sealedError:
+		return own.program
+	case *attemptError:
+		program := forProgram(own.error)
+		if own.final {
+			return &attemptError{error: program, final: true}
+		}
+		return program
+	}
+	return err
 }
 
-// call calls f, a function of the program, and returns its result. When a shutdown no longer waits
-// for the program's code, call returns an error and leaves f running.
-func call[T any](s *Server, what string, f func() T) (T, error) {
-	r, ok := receive(s.patience, goCall(s.log, what, func() (T, error) { return f(), nil }))
+// boundEnd ends the attempt if the program's code has not let it end for maxEnd. It is called when
+// the handler has returned, because from then on the job's Timeout no longer applies. Methods of the
+// handler's error, the rule's retry policy and OpenTelemetry run after that.
+func (a *attempt) boundEnd(ctx context.Context) {
+	parent, ok := ctx.Value(runContextKey{}).(*runContext)
 	if !ok {
-		r.err = fmt.Errorf("%s has not returned, and the server shuts down", what)
+		return
 	}
-	return r.value, r.err
-}
-
-// receive returns a value from the channel, or false if the context ends first.
-func receive[T any](ctx context.Context, values <-chan T) (value T, ok bool) {
-	select {
-	case value = <-values:
-		return value, true
-	default: // a value that is ready is returned even if the context has ended
-	}
-	select {
-	case value = <-values:
-		return value, true
-	case <-ctx.Done():
-		return value, false
-	}
+	a.endTimer.Store(time.AfterFunc(maxEnd, func() {
+		a.scope.log.Error("the program's code has not returned and counts as failed", "function", "what is called after the handler", "job", a.ID, "queue", a.Queue)
+		parent.end(context.DeadlineExceeded)
+	}))
 }
 
 const (
@@ -111,7 +143,7 @@ func (s *Server) config(c asynq.Config) asynq.Config {
 		if _, ok := errors.AsType[*putBackError](err); ok || program.IsFailure == nil {
 			return !ok && err != nil
 		}
-		is, failed := call(s, "IsFailure", func() bool { return program.IsFailure(withoutDelay(err)) })
+		is, failed := call(s, "IsFailure", func() bool { return program.IsFailure(forProgram(err)) })
 		return is || failed != nil && err != nil
 	}
 	c.RetryDelayFunc = func(n int, err error, task *asynq.Task) time.Duration {
@@ -122,7 +154,7 @@ func (s *Server) config(c asynq.Config) asynq.Config {
 			return *own.delay
 		}
 		if program.RetryDelayFunc != nil {
-			delay, failed := call(s, "RetryDelayFunc", func() time.Duration { return program.RetryDelayFunc(n, withoutDelay(err), task) })
+			delay, failed := call(s, "RetryDelayFunc", func() time.Duration { return program.RetryDelayFunc(n, forProgram(err), task) })
 			if failed == nil {
 				return delay
 			}
@@ -132,13 +164,15 @@ func (s *Server) config(c asynq.Config) asynq.Config {
 	if c.ErrorHandler != nil {
 		c.ErrorHandler = asynq.ErrorHandlerFunc(func(ctx context.Context, task *asynq.Task, err error) {
 			if _, ok := errors.AsType[*putBackError](err); !ok {
-				_, _ = call(s, "ErrorHandler", func() any { program.ErrorHandler.HandleError(ctx, task, withoutDelay(err)); return nil })
+				_, _ = call(s, "ErrorHandler", func() any { program.ErrorHandler.HandleError(ctx, task, forProgram(err)); return nil })
 			}
 		})
 	}
 	if c.GroupAggregator != nil { // if it fails, asynq keeps the group and tries again
 		c.GroupAggregator = asynq.GroupAggregatorFunc(func(group string, tasks []*asynq.Task) *asynq.Task {
-			task, _ := call(s, "GroupAggregator", func() *asynq.Task { return program.GroupAggregator.Aggregate(group, tasks) })
+			task, _ := usercode.Call(s.patience, maxAggregation, s.log, "GroupAggregator", func() (*asynq.Task, error) {
+				return program.GroupAggregator.Aggregate(group, tasks), nil
+			})
 			return task
 		})
 	}

@@ -3,6 +3,7 @@ package scheduler
 import (
 	"context"
 	"errors"
+	"io"
 	"log/slog"
 	"runtime"
 	"strings"
@@ -11,6 +12,9 @@ import (
 	"time"
 
 	"github.com/hibiken/asynq"
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/sdk/trace"
 
 	"github.com/headgate/headgate/internal/testutil/redistest"
 	"github.com/headgate/headgate/throttle"
@@ -24,8 +28,35 @@ type faultyProgram struct {
 	called bool   // whether it was called
 }
 
-// functions are the functions of a program that a server calls.
-var functions = []string{"RuleFor", "BaseContext", "IsFailure", "RetryDelayFunc", "ErrorHandler", "HealthCheckFunc", "GroupAggregator", "Logger", "log handler"}
+// functions are the functions of a program that a server calls. faultyTasks says which jobs make it
+// call some of them; TestUserCode_Traces and TestEnqueueAll_KeyOfMisbehaves test the others.
+var functions = []string{
+	"RuleFor", "BaseContext", "IsFailure", "RetryDelayFunc", "ErrorHandler", "HealthCheckFunc", "GroupAggregator",
+	"ErrorClass.Is", "ErrorClass.Is at the timeout",
+	"Error of the handler's error", "Is of the handler's error", "As of the handler's error", "Unwrap of the handler's error",
+	"Error of the rule's error", "Is of the rule's error", "Unwrap of the rule's error",
+	"Logger", "log handler",
+}
+
+// faultyTasks are the types of jobs that make a server call the program's functions, with their
+// options.
+var faultyTasks = map[string][]asynq.Option{
+	"fails": nil, "long": {asynq.Timeout(40 * time.Second)}, "class": nil, "timeout": {asynq.Timeout(2 * time.Second)},
+	"handler's error": nil, "rule's error": nil, "job": {asynq.Group("group")},
+}
+
+// faultyError is an error of the program whose methods may misbehave. Its text and its kinds are
+// those of io.EOF.
+type faultyError struct {
+	of    string
+	fault func(function string)
+}
+
+func (e faultyError) call(method string) { e.fault(method + " of the " + e.of) }
+func (e faultyError) Error() string      { e.call("Error"); return "end" }
+func (e faultyError) Is(error) bool      { e.call("Is"); return false }
+func (e faultyError) As(any) bool        { e.call("As"); return false }
+func (e faultyError) Unwrap() error      { e.call("Unwrap"); return io.EOF }
 
 // newFaultyProgram starts a server whose jobs need one permit of the limit that their payload
 // names. The faulty function calls misbehave.
@@ -45,7 +76,14 @@ func newFaultyProgram(t *testing.T, misbehave func()) *faultyProgram {
 		Limits: []throttle.Limit{{Name: "slow", Kind: throttle.Funnel, Rate: throttle.Every(time.Hour)}, oneSlot, {Name: "calendar", Kind: throttle.FixedWindow, Rate: throttle.PerDay(1000)}},
 		RuleFor: func(_ context.Context, task *asynq.Task) (Rule, error) {
 			p.fault("RuleFor")
-			return ruleOfPayload(task)
+			if task.Type() == "rule's error" {
+				return Rule{}, faultyError{task.Type(), p.fault}
+			}
+			rule, err := ruleOfPayload(task)
+			if class, ok := map[string]string{"class": "ErrorClass.Is", "timeout": "ErrorClass.Is at the timeout"}[task.Type()]; ok {
+				rule.Retry = &RetryPolicy{Classes: []ErrorClass{{Is: func(error) bool { p.fault(class); return true }}}}
+			}
+			return rule, err
 		},
 	}
 	config := asynq.Config{
@@ -58,7 +96,7 @@ func newFaultyProgram(t *testing.T, misbehave func()) *faultyProgram {
 		HealthCheckInterval: 10 * time.Second,
 		GroupAggregator: asynq.GroupAggregatorFunc(func(string, []*asynq.Task) *asynq.Task {
 			p.fault("GroupAggregator")
-			return asynq.NewTask("job", nil)
+			return asynq.NewTask("job", nil, asynq.Timeout(20*time.Second))
 		}),
 		GroupGracePeriod: time.Second,
 	}
@@ -68,13 +106,28 @@ func newFaultyProgram(t *testing.T, misbehave func()) *faultyProgram {
 	mux := asynq.NewServeMux()
 	mux.HandleFunc("job", returns(nil))
 	mux.HandleFunc("fails", returns(errors.New("it fails")))
+	mux.HandleFunc("class", returns(errors.New("it fails")))
+	mux.HandleFunc("timeout", takes(4*time.Second))
+	mux.HandleFunc("handler's error", returns(faultyError{"handler's error", p.fault}))
 	mux.HandleFunc("long", takes(25*time.Second))
 	p.must(p.server.Start(mux))
 	t.Cleanup(p.server.Shutdown)
 	// One job runs and another waits, each for long.
-	p.enqueueN(2, "slow")
+	p.enqueueN(2, "slow", asynq.Timeout(20*time.Second))
 	time.Sleep(5 * time.Second)
 	return p
+}
+
+// enqueueAll enqueues a job of each type.
+func (p *faultyProgram) enqueueAll() {
+	for typename, opts := range faultyTasks {
+		payload := ""
+		if typename == "fails" || typename == "long" {
+			payload = "slot"
+		}
+		p.enqueue(asynq.NewTask(typename, []byte(payload), asynq.MaxRetry(1), asynq.Timeout(20*time.Second)), opts...)
+	}
+	p.server.RulesChanged()
 }
 
 // faultyLog is a handler of slog and a logger of asynq, which write nothing.
@@ -92,29 +145,26 @@ func (l faultyLog) Info(...any)                               { l.fault() }
 func (l faultyLog) Warn(...any)                               { l.fault() }
 func (l faultyLog) Error(...any)                              { l.fault() }
 
-// TestUserCode_Misbehaves: the worker goes on if a function of the program panics or ends its
-// goroutine, and if a logger hangs. The call fails. When the function works again, the next job runs.
+// TestUserCode_Misbehaves: the worker goes on if a function of the program panics, ends its
+// goroutine or hangs. The call or its job fails. When the function works again, the next job runs,
+// although earlier calls still hang.
 func TestUserCode_Misbehaves(t *testing.T) {
 	slow(t)
-	for how, misbehave := range map[string]func(){
-		"panics":             func() { panic("a fault") },
-		"ends its goroutine": runtime.Goexit,
-		"hangs":              func() { time.Sleep(time.Minute) },
-	} {
+	for _, how := range []string{"panics", "ends its goroutine", "hangs"} {
 		for _, function := range functions {
-			if how == "hangs" && !strings.HasPrefix(strings.ToLower(function), "log") {
-				continue // TestUserCode_NeverReturns and TestShutdown_Bounded test that
-			}
 			t.Run(function+" "+how, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					p := newFaultyProgram(t, misbehave)
+					hang := make(chan struct{})
+					p := newFaultyProgram(t, map[string]func(){"panics": func() { panic("a fault") }, "ends its goroutine": runtime.Goexit, "hangs": func() { <-hang }}[how])
+					t.Cleanup(func() { close(hang) })
 					p.faulty = function
-					p.enqueue(asynq.NewTask("fails", []byte("slot"), asynq.MaxRetry(1)))
-					p.enqueue(asynq.NewTask("long", []byte("slot"), asynq.MaxRetry(1)))
-					p.enqueueN(1, "calendar", asynq.MaxRetry(1))
-					p.enqueue(asynq.NewTask("job", nil, asynq.Group("group")))
-					p.server.RulesChanged()
+					p.enqueueAll()
+					p.enqueueN(1, "calendar", asynq.MaxRetry(1), asynq.Timeout(20*time.Second))
 					time.Sleep(90 * time.Second)
+					if strings.HasPrefix(strings.ToLower(function), "log") { // a logger that hangs gets no lines
+						close(hang)
+						hang = make(chan struct{})
+					}
 					p.faulty = ""
 					time.Sleep(30 * time.Second)
 					if !p.called {
@@ -123,6 +173,9 @@ func TestUserCode_Misbehaves(t *testing.T) {
 					id := p.enqueueN(1, "calendar", asynq.Retention(time.Hour))[0]
 					time.Sleep(30 * time.Second)
 					p.wantJob(id, asynq.TaskStateCompleted, "")
+					if n := p.server.inFlight.occupiedSlots(); n > 0 {
+						t.Errorf("%d worker slots are occupied, want them free", n)
+					}
 				})
 			})
 		}
@@ -176,20 +229,19 @@ func TestUserCode_NeverReturns(t *testing.T) {
 func TestShutdown_Bounded(t *testing.T) {
 	slow(t)
 	const ofWaiting = "RuleFor of a waiting job"
-	for _, function := range append([]string{ofWaiting}, functions[:7]...) {
+	for _, function := range append([]string{ofWaiting}, functions[:len(functions)-2]...) {
 		t.Run(function, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				hang := make(chan struct{})
 				p := newFaultyProgram(t, func() { <-hang })
-				t.Cleanup(func() { close(hang) })
-				most := 11 * time.Second // the timeout, and a little for Redis
+				t.Cleanup(func() { close(hang); time.Sleep(30 * time.Second) }) // handlers end before the bubble
+				most := 11 * time.Second                                        // the timeout, and a little for Redis
 				if p.faulty = function; function == ofWaiting {
 					p.faulty, most = "RuleFor", time.Second // no job runs
 				} else {
-					for range 8 {
-						p.enqueue(asynq.NewTask("fails", []byte("slot")))
+					for range 2 {
+						p.enqueueAll()
 					}
-					p.enqueue(asynq.NewTask("job", nil, asynq.Group("group")))
 				}
 				p.server.RulesChanged()
 				time.Sleep(20 * time.Second)
@@ -201,4 +253,105 @@ func TestShutdown_Bounded(t *testing.T) {
 			})
 		})
 	}
+}
+
+// misbehavingTraces is a propagator and a span processor of the program's OpenTelemetry.
+type misbehavingTraces struct {
+	propagation.TraceContext
+	fault func(function string)
+}
+
+func (m misbehavingTraces) Inject(context.Context, propagation.TextMapCarrier) { m.fault("Inject") }
+func (m misbehavingTraces) Extract(ctx context.Context, _ propagation.TextMapCarrier) context.Context {
+	m.fault("Extract")
+	return ctx
+}
+func (m misbehavingTraces) OnStart(context.Context, trace.ReadWriteSpan) { m.fault("OnStart") }
+func (m misbehavingTraces) OnEnd(trace.ReadOnlySpan)                     { m.fault("OnEnd") }
+func (misbehavingTraces) Shutdown(context.Context) error                 { return nil }
+func (misbehavingTraces) ForceFlush(context.Context) error               { return nil }
+
+// TestUserCode_Traces: a job whose OpenTelemetry misbehaves fails alone, or runs, and the server
+// shuts down in time.
+func TestUserCode_Traces(t *testing.T) {
+	for _, how := range []string{"panics", "ends its goroutine", "hangs"} {
+		for _, function := range []string{"Extract", "OnStart", "OnEnd"} {
+			t.Run(function+" "+how, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					hang := make(chan struct{})
+					p := newFaultyProgram(t, map[string]func(){"panics": func() { panic("a fault") }, "ends its goroutine": runtime.Goexit, "hangs": func() { <-hang }}[how])
+					recordTraces(t)
+					traces := misbehavingTraces{fault: p.fault}
+					otel.SetTracerProvider(trace.NewTracerProvider(trace.WithSpanProcessor(traces)))
+					otel.SetTextMapPropagator(traces)
+					p.faulty = function
+					for range 8 {
+						p.enqueue(asynq.NewTask("fails", nil, asynq.MaxRetry(0), asynq.Timeout(10*time.Second)))
+					}
+					time.Sleep(3 * time.Minute)
+					if p.faulty = ""; !p.called {
+						t.Fatal("it was not called: the test shows nothing")
+					}
+					id := p.enqueueN(1, "calendar", asynq.Retention(time.Hour))[0]
+					time.Sleep(5 * time.Second)
+					p.wantJob(id, asynq.TaskStateCompleted, "")
+					p.server.Shutdown()
+					close(hang)
+				})
+			})
+		}
+	}
+}
+
+// TestEnqueueAll_ProgramMisbehaves: if KeyOf or OpenTelemetry panics or ends its goroutine, that is
+// the error of its task, and the other tasks are enqueued. If it hangs, the call ends with its context.
+func TestEnqueueAll_ProgramMisbehaves(t *testing.T) {
+	for how, misbehave := range map[string]func(hang chan struct{}){
+		"panicked": func(chan struct{}) { panic("a fault") }, "ended its goroutine": func(chan struct{}) { runtime.Goexit() },
+		"context deadline exceeded": func(hang chan struct{}) { <-hang },
+	} {
+		for _, function := range []string{"KeyOf", "Inject", "OnStart"} {
+			synctest.Test(t, func(t *testing.T) {
+				hang, bad := make(chan struct{}), function
+				fault := func(called string) {
+					if called == bad {
+						bad = "" // the first task only
+						misbehave(hang)
+					}
+				}
+				_, rdb := redistest.Mini(t)
+				recordTraces(t)
+				traces := misbehavingTraces{fault: fault}
+				otel.SetTracerProvider(trace.NewTracerProvider(trace.WithSpanProcessor(traces)))
+				otel.SetTextMapPropagator(traces)
+				client := NewClient(rdb, Shards{Queue: "crawl", Count: 2, KeyOf: func(*asynq.Task) (string, error) { fault("KeyOf"); return "a", nil }})
+				client.log = slog.New(slog.DiscardHandler)
+				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+				defer cancel()
+				failed := 0
+				for _, r := range client.EnqueueAll(ctx, tasksFor(10, "crawl")...) {
+					if r.Err != nil {
+						if failed++; !strings.Contains(r.Err.Error(), how) {
+							t.Errorf("%s: %v, want that it %s", function, r.Err, how)
+						}
+					}
+				}
+				if want := map[bool]int{true: 10, false: 1}[strings.HasPrefix(how, "context")]; failed != want {
+					t.Errorf("%s %s: %d tasks failed, want %d", function, how, failed, want)
+				}
+				close(hang)
+				if r := client.EnqueueAll(t.Context(), tasksFor(1, "crawl")...); r[0].Err != nil {
+					t.Errorf("after %s %s: %v", function, how, r[0].Err)
+				}
+			})
+		}
+	}
+}
+
+// tasksFor returns n tasks for a queue.
+func tasksFor(n int, queue string) (tasks []*asynq.Task) {
+	for range n {
+		tasks = append(tasks, asynq.NewTask("job", nil, asynq.Queue(queue)))
+	}
+	return tasks
 }

@@ -113,7 +113,11 @@ func (q *redisClient) replace(ctx context.Context, w *writeBack) *redis.Cmd {
 	// delay.
 	for _, err := range []error{context.Canceled, context.DeadlineExceeded} {
 		if policy := w.end.retryPolicy; policy != nil && w.Script == asynqdb.ScriptRetry && text == err.Error() {
-			w.At = time.Now().Add(policy.class(err).Delay(a.retried))
+			class, failed := call(s, "ErrorClass.Is", func() ErrorClass { return policy.class(err) })
+			if failed != nil {
+				class.Backoff = policy.Backoff
+			}
+			w.At = time.Now().Add(class.Delay(a.retried))
 		}
 	}
 	w.Msg = queuePosition{queuedAt: w.end.queuedAt, retryAt: w.At}.writeTo(a.JobID, w.Msg)

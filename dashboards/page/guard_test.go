@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -91,6 +92,47 @@ func TestAuthenticate(t *testing.T) {
 	if changes[0].What != "paused" || changes[0].By != "ada" {
 		t.Errorf("the changelog has %+v, want that ada paused it", changes[0])
 	}
+}
+
+// TestProgramFunctions_Misbehave: if a function of the program panics, ends its goroutine or hangs,
+// the request fails or the page shows less, and the next request is answered.
+func TestProgramFunctions_Misbehave(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for how, misbehave := range map[string]func(){
+			"panics":             func() { panic("a fault") },
+			"ends its goroutine": runtime.Goexit,
+			"hangs":              func() { time.Sleep(time.Hour) },
+		} {
+			faulty := ""
+			fault := func(function string) {
+				if function == faulty {
+					misbehave()
+				}
+			}
+			w := miniFixture(t)
+			w.options.Authenticate = func(*http.Request) (string, bool) { fault("Authenticate"); return "ada", true }
+			w.options.KeyOf = func(string) (string, bool) { fault("KeyOf"); return "", true }
+			w.options.NormalizeKey = func(_, key string) (string, error) { fault("NormalizeKey"); return key, nil }
+			p := w.page()
+			block := func() int {
+				return ask(p, request("POST", "/do", url.Values{"action": {"block"}, "limit": {"host"}, "key": {"a.example"}, "until": {"1h"}})).StatusCode
+			}
+			view := func() int { return ask(p, request("GET", "/", nil)).StatusCode }
+			for _, place := range []struct {
+				function string
+				ask      func() int
+				failed   int
+			}{{"Authenticate", view, 401}, {"KeyOf", view, 200}, {"NormalizeKey", block, 422}} {
+				if faulty = place.function; place.ask() != place.failed {
+					t.Errorf("%s %s: want status %d", place.function, how, place.failed)
+				}
+				if faulty = ""; view() != 200 {
+					t.Errorf("after %s %s: the page is not shown", place.function, how)
+				}
+			}
+			time.Sleep(2 * time.Hour) // what hangs ends before the bubble
+		}
+	})
 }
 
 // TestAction_Forged: POSTs of other sites, and those to an address alone, as of a webhook, change

@@ -13,7 +13,9 @@ import (
 
 	"github.com/headgate/headgate/internal/inspect"
 	"github.com/headgate/headgate/internal/redact"
+	"github.com/headgate/headgate/internal/safelog"
 	"github.com/headgate/headgate/internal/shard"
+	"github.com/headgate/headgate/internal/usercode"
 	"github.com/headgate/headgate/internal/waitdb"
 	"github.com/headgate/headgate/scheduler"
 	"github.com/headgate/headgate/throttle"
@@ -65,7 +67,8 @@ type Page struct {
 // New returns a page, which reads nothing before the first request. The error of New joins all errors
 // of the options.
 func New(o Options) (*Page, error) {
-	o.Log = cmp.Or(o.Log, slog.Default())
+	o.Log = safelog.New(cmp.Or(o.Log, slog.Default()))
+	o.guardFunctions()
 	var errs []error
 	if o.Limiter == nil {
 		errs = append(errs, errors.New("page: Limiter is required"))
@@ -99,6 +102,37 @@ func New(o Options) (*Page, error) {
 		}
 	}))
 	return p, nil
+}
+
+// guardFunctions replaces the program's functions by calls that return after readTimeout at the
+// latest. A hanging KeyOf would stop all viewers, because they share its result. If a function
+// fails, a request is refused, and a key is unknown.
+func (o *Options) guardFunctions() {
+	type keyResult struct {
+		by    string
+		known bool
+	}
+	if keyOf := o.KeyOf; keyOf != nil {
+		o.KeyOf = func(limit string) (string, bool) {
+			r, _ := usercode.Call(context.Background(), readTimeout, o.Log, "KeyOf", func() (r keyResult, _ error) { r.by, r.known = keyOf(limit); return r, nil })
+			return r.by, r.known
+		}
+	}
+	if normalize := o.NormalizeKey; normalize != nil {
+		o.NormalizeKey = func(limit, key string) (string, error) {
+			return usercode.Call(context.Background(), readTimeout, o.Log, "NormalizeKey", func() (string, error) { return normalize(limit, key) })
+		}
+	}
+	type userResult struct {
+		user string
+		ok   bool
+	}
+	if authenticate := o.Authenticate; authenticate != nil {
+		o.Authenticate = func(request *http.Request) (string, bool) {
+			r, _ := usercode.Call(request.Context(), readTimeout, o.Log, "Authenticate", func() (r userResult, _ error) { r.user, r.ok = authenticate(request); return r, nil })
+			return r.user, r.ok
+		}
+	}
 }
 
 // ServeHTTP implements http.Handler.

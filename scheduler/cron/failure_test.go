@@ -146,8 +146,9 @@ var codeFailures = []struct {
 	err  string
 }{
 	{func() error { return errors.New("no such account") }, "no such account"},
-	{func() error { panic("no such account") }, "panic: no such account"},
-	{func() error { runtime.Goexit(); return nil }, "runtime.Goexit"},
+	{func() error { panic("no such account") }, "panicked: no such account"},
+	{func() error { runtime.Goexit(); return nil }, "ended its goroutine"},
+	{func() error { time.Sleep(time.Hour); return nil }, "has not returned"},
 }
 
 func TestPayload_Failure_FailsItsTick(t *testing.T) {
@@ -165,9 +166,8 @@ func TestPayload_Failure_FailsItsTick(t *testing.T) {
 			r := b.start(nil, entry)
 			b.start(nil, entry)
 			until(1, 30)
-			want := "failed: payload: " + tc.err
-			if s := b.list(r); s.Outcome != want || s.Failed != 1 || s.Last.Format("15:04 MST") != "10:00 JST" {
-				b.Errorf("got %+v, want %s", s, want)
+			if s := b.list(r); !strings.HasPrefix(s.Outcome, "failed: payload: ") || !strings.Contains(s.Outcome, tc.err) || s.Failed != 1 || s.Last.Format("15:04 MST") != "10:00 JST" {
+				b.Errorf("got %+v, want %s", s, tc.err)
 			}
 			until(2, 30)
 			b.wantTicks(2)

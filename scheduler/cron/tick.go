@@ -6,12 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
-	"runtime/debug"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/hibiken/asynq"
+
+	"github.com/headgate/headgate/internal/usercode"
 )
 
 // minRetention is the shortest time for which asynq keeps a finished job. A replica that enqueues
@@ -108,31 +108,19 @@ func (r *Runner) enqueueTick(ctx context.Context, s *record, stored state, tick 
 
 // payload returns the payload of a tick, or nil if the entry has no function Payload.
 func (r *Runner) payload(s schedule, tick time.Time) (payload []byte, err error) {
-	if s.entry.Payload != nil {
-		err = r.call("Payload", s.entry.Name, func() (err error) {
-			payload, err = s.entry.Payload(tick.In(s.zone))
-			return err
-		})
+	if s.entry.Payload == nil {
+		return nil, nil
 	}
-	return payload, err
+	return callProgram(r, "Payload", s.entry, func() ([]byte, error) { return s.entry.Payload(tick.In(s.zone)) })
 }
 
-// call runs a function of the user's program in a new goroutine, and returns the function's error.
-// A panic or a runtime.Goexit becomes an error. code and entry are for the log.
-func (r *Runner) call(code, entry string, run func() error) error {
-	err := errors.New("runtime.Goexit")
-	var done sync.WaitGroup
-	done.Go(func() {
-		defer func() {
-			if cause := recover(); cause != nil {
-				err = fmt.Errorf("panic: %v", cause)
-				r.log.Error("the code of a schedule panicked", "entry", entry, "code", code, "panic", cause, "stack", string(debug.Stack()))
-			}
-		}()
-		err = run()
-	})
-	done.Wait()
-	return err
+// maxCall is the longest wait for a function of the program. After that its tick fails, so that
+// other schedules go on before their ticks count as missed, and so that Run can end.
+const maxCall = 20 * time.Second
+
+// callProgram calls a function of the program for an entry, and returns its result.
+func callProgram[T any](r *Runner, function string, e Entry, f func() (T, error)) (T, error) {
+	return usercode.Call(context.Background(), maxCall, r.log, function+" of schedule "+e.Name, f)
 }
 
 // delay returns the delay of a job: whole seconds from 0 to the entry's Jitter. It depends only on
@@ -147,8 +135,23 @@ func (e Entry) delay(id string) time.Duration {
 // enqueue enqueues a job and returns "ID QUEUE". If a job of this ID exists, enqueue returns no
 // error, because another replica or an earlier call has enqueued the job.
 func (r *Runner) enqueue(ctx context.Context, e Entry, id string, payload []byte, delay time.Duration) (job string, err error) {
-	queue, retain := cmp.Or(e.Queue, "default"), minRetention
-	var opts []asynq.Option
+	job, err = callProgram(r, "the client", e, func() (string, error) {
+		opts, queue := e.options(id, delay)
+		info, err := r.client.EnqueueContext(ctx, asynq.NewTask(e.Type, payload), opts...)
+		if info != nil {
+			queue = info.Queue // a shard, if the queue has shards
+		}
+		return id + " " + queue, err
+	})
+	if err != nil && !errors.Is(err, asynq.ErrTaskIDConflict) {
+		return "", fmt.Errorf("schedule %s: enqueueing %s: %w", e.Name, id, err)
+	}
+	return job, nil
+}
+
+// options returns the options of a job, and the name of its queue.
+func (e Entry) options(id string, delay time.Duration) (opts []asynq.Option, queue string) {
+	retain := minRetention
 	for _, option := range e.Options {
 		if option.Type() == asynq.RetentionOpt {
 			retain = max(retain, option.Value().(time.Duration))
@@ -156,18 +159,12 @@ func (r *Runner) enqueue(ctx context.Context, e Entry, id string, payload []byte
 			opts = append(opts, option)
 		}
 	}
+	queue = cmp.Or(e.Queue, "default")
 	opts = append(opts, asynq.TaskID(id), asynq.Queue(queue), asynq.Retention(retain))
 	if delay > 0 {
 		opts = append(opts, asynq.ProcessIn(delay))
 	}
-	err = r.call("client", e.Name, func() error {
-		_, err := r.client.EnqueueContext(ctx, asynq.NewTask(e.Type, payload), opts...)
-		return err
-	})
-	if err != nil && !errors.Is(err, asynq.ErrTaskIDConflict) {
-		return "", fmt.Errorf("schedule %s: enqueueing %s: %w", e.Name, id, err)
-	}
-	return id + " " + queue, nil
+	return opts, queue
 }
 
 // jobID returns the ID of a job of an entry. suffix is the tick in Unix seconds, or "run-" and the

@@ -153,10 +153,10 @@ func (s *scope) acquire(all []*attempt) {
 		for i, a := range all {
 			requests[i] = waitdb.AcquireRequest{Job: s.waitdbJob(a), Needs: a.rule.Needs}
 		}
-		began := time.Now()
+		call := s.limiterHealth.Begin()
 		results = s.permits.AcquireAll(ctx, requests...)
 		for _, r := range results {
-			s.noteLimiter(ctx, began, r.Err)
+			noteLimiter(ctx, call, r.Err)
 		}
 	}
 	for i, a := range all {

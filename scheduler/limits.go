@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -75,9 +74,9 @@ func (s *scope) define(ctx context.Context) error {
 	if err := s.checkShards(ctx); err != nil {
 		return fmt.Errorf("%w: %w", throttle.ErrUnavailable, err) // the jobs wait
 	}
-	began := time.Now()
+	call := s.limiterHealth.Begin()
 	err := s.limiter.Define(ctx, l.list...)
-	s.noteLimiter(ctx, began, err)
+	noteLimiter(ctx, call, err)
 	if err == nil {
 		s.limits.CompareAndSwap(l, newLimits(l.list, true)) // unless they were replaced meanwhile
 	}

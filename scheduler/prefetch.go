@@ -175,8 +175,9 @@ func (p *prefetcher) sourceOf(queue string) (from string, marked bool) {
 // fetched. If the reply comes too late, the jobs go back, because their leases may end.
 func (p *prefetcher) fetch(ctx context.Context, c *asynqdb.Dequeue, n int) (int, error) {
 	began, q := time.Now(), p.queues[c.Queue]
+	call := p.scopeOf(c.Queue).queueHealth.Begin()
 	found, err := p.db.Dequeue(ctx, c, n)
-	p.scopeOf(c.Queue).queueHealth.Note(ctx, began, err)
+	call.Note(ctx, err)
 	if err != nil {
 		q.lostFetch = c
 		return 0, err

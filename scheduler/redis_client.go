@@ -56,9 +56,9 @@ func (q *redisClient) run(ctx context.Context, c *asynqdb.Call, send func() *red
 	if c.Script == asynqdb.ScriptDequeue {
 		return q.dequeue(ctx, c)
 	}
-	began := time.Now()
+	call := q.s.scopeOf(c.Queue).queueHealth.Begin()
 	cmd := send()
-	q.s.scopeOf(c.Queue).queueHealth.Note(ctx, began, cmd.Err())
+	call.Note(ctx, cmd.Err())
 	if c.MayAddPending && cmd.Err() == nil && cmd.Val() != int64(0) { // 0 means that no job was added
 		setMarker(ctx, q.UniversalClient, markerKey(c.Queue))
 	}
@@ -81,9 +81,9 @@ func (q *redisClient) ZAddXX(ctx context.Context, key string, members ...redis.Z
 			dequeues[id] = a.Dequeue
 		}
 	}
-	began := time.Now()
+	call := q.s.scopeOf(queue).queueHealth.Begin()
 	n, err := q.s.db.ExtendLeases(ctx, queue, int64(members[0].Score), dequeues)
-	q.s.scopeOf(queue).queueHealth.Note(ctx, began, err)
+	call.Note(ctx, err)
 	return redis.NewIntResult(n, err)
 }
 

@@ -188,8 +188,8 @@ func (a *attempt) afterRun(ctx context.Context, err error) error {
 		}
 	}
 	if err == nil && a.decision.WantsFeedback {
-		began := time.Now()
-		a.scope.noteLimiter(ctx, began, a.scope.limiter.Accepted(ctx, a.decision.At, took, a.decision.Taken...))
+		call := a.scope.limiterHealth.Begin()
+		noteLimiter(ctx, call, a.scope.limiter.Accepted(ctx, a.decision.At, took, a.decision.Taken...))
 	}
 	if as, ok := errors.AsType[*putBackAs](err); ok {
 		return &putBackError{error: err, at: time.Now(), newPayload: as}
@@ -228,9 +228,9 @@ func (a *attempt) rateLimited(ctx context.Context, why *rateLimitedError, err er
 		wait = -1
 	}
 	s.stats.CountRateLimited(needs)
-	began := time.Now()
+	call := s.limiterHealth.Begin()
 	d, failed := s.permits.RateLimited(ctx, s.waitdbJob(a), waitdb.RateLimit{At: a.decision.At, For: wait, Blocks: needs}, a.rule.Needs...)
-	s.noteLimiter(ctx, began, failed)
+	noteLimiter(ctx, call, failed)
 	switch {
 	case errors.Is(failed, throttle.ErrUnavailable):
 		return &putBackError{error: err, at: time.Now().Add(max(min(wait, throttle.Day), time.Second))}
@@ -268,9 +268,9 @@ func (a *attempt) holdLeases(ctx context.Context) (_ context.Context, free func(
 			if sleep(held, next); held.Err() != nil {
 				return
 			}
-			began := time.Now()
+			began, call := time.Now(), s.limiterHealth.Begin()
 			ok, err := s.permits.Extend(held, d.Holder, needs...)
-			s.noteLimiter(held, began, err)
+			noteLimiter(held, call, err)
 			switch next = d.Lease / 3; {
 			case held.Err() != nil:
 				return
@@ -301,6 +301,6 @@ func (a *attempt) releaseLeases() {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), reportTimeout)
 	defer cancel()
-	began := time.Now()
-	a.scope.noteLimiter(ctx, began, a.scope.permits.Free(ctx, a.decision.Holder, a.rule.Needs...))
+	call := a.scope.limiterHealth.Begin()
+	noteLimiter(ctx, call, a.scope.permits.Free(ctx, a.decision.Holder, a.rule.Needs...))
 }

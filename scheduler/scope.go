@@ -117,13 +117,13 @@ func (s *scope) setHealth() {
 	s.limiterHealth = redishealth.New(s.log, "the limiter's Redis", rdb, prefix)
 }
 
-// noteLimiter reports a call to the monitor of the limiter's Redis. The call began at began and
-// returned err. An error other than ErrUnavailable counts as a reply of Redis.
-func (s *scope) noteLimiter(ctx context.Context, began time.Time, err error) {
+// noteLimiter reports the error of a call of the limiter's Redis to its monitor. An error other than
+// ErrUnavailable counts as a reply of Redis.
+func noteLimiter(ctx context.Context, call redishealth.Call, err error) {
 	if !errors.Is(err, throttle.ErrUnavailable) {
 		err = nil
 	}
-	s.limiterHealth.Note(ctx, began, err)
+	call.Note(ctx, err)
 }
 
 // blockOtherShards blocks the keys of divided limits for d in all other shards of the queue,

@@ -22,7 +22,8 @@ func (healthCommand) Help() string {
 	return `Requests /healthz of a worker, or /readyz with --ready, and prints the answer. The exit code is 0 only if the answer is 200. It is for health checks in containers without a shell or curl. --ready sends the page's token, from the flag, the environment or the config.`
 }
 
-const healthTimeout = 3 * time.Second
+// healthTimeout is how long worker health waits for a slow worker. Then it ends with exit code 1.
+const healthTimeout = 10 * time.Second
 
 func (c *healthCommand) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) error {
 	address, err := config.ListenAddress(strings.TrimPrefix(c.Address, "http://"))

@@ -15,9 +15,9 @@ package metrics
 
 import (
 	"context"
-	"errors"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -38,15 +38,15 @@ type Options struct {
 	Schedules *cron.Runner
 }
 
-const (
-	readTimeout   = 2 * time.Second
-	healthTimeout = 400 * time.Millisecond // short, so that a scrape is quick while Redis is away
-)
+// healthTimeout is how long a scrape waits for the check of Redis, and then for the metrics of the
+// scope. It is short, so that a scrape is quick while Redis is away. Without an answer in this time,
+// the scrape has the last known state and metrics, if they are younger than
+// redishealth.AnswerTimeout. Otherwise it waits for the rest of AnswerTimeout.
+const healthTimeout = 200 * time.Millisecond
 
 // collector reads the metrics of one scope at each scrape.
 type collector struct {
 	stats     *stats.Recorder
-	ready     func(context.Context) error // checks both Redises
 	scope     string
 	rdb       redis.UniversalClient // the limiter's Redis
 	limiter   *waitdb.DB            // belongs to no app, so it reads the limits of all apps
@@ -54,22 +54,35 @@ type collector struct {
 	inspector *asynq.Inspector
 	schedules *cron.Runner
 	isShard   bool // whether the scope is a shard: then only its limits and its dispatcher are read from Redis
+
+	trouble *atomic.Value // redishealth.Problem: what the last scrape of all scopes found
+	evicts  atomic.Bool   // the last answer to whether a Redis evicts keys
+	mu      sync.Mutex
+	reading *scopeRead // the current read; nil if there is none
+	last    *scopeRead // the last complete read; nil if there is none
 }
 
 // collectors has a collector for each scope of a server: its limiter's scope, and each shard.
-type collectors []prometheus.Collector
+type collectors struct {
+	scopes  []prometheus.Collector
+	ready   func(context.Context) error // checks both Redises
+	trouble *atomic.Value
+}
 
 // Describe sends the descriptions of all metrics.
 func (all collectors) Describe(descs chan<- *prometheus.Desc) {
-	for _, c := range all {
+	for _, c := range all.scopes {
 		c.Describe(descs)
 	}
 }
 
-// Collect collects all scopes at once.
+// Collect checks Redis, and then collects all scopes at once.
 func (all collectors) Collect(out chan<- prometheus.Metric) {
+	ctx, cancel := context.WithTimeout(context.Background(), healthTimeout)
+	defer cancel()
+	all.trouble.Store(redishealth.ProblemOf(all.ready(ctx)))
 	var running sync.WaitGroup
-	for _, c := range all {
+	for _, c := range all.scopes {
 		running.Go(func() { c.Collect(out) })
 	}
 	running.Wait()
@@ -77,17 +90,18 @@ func (all collectors) Collect(out chan<- prometheus.Metric) {
 
 // New returns the collector of a server, for any registry. queues is the Redis of the server's
 // queues; the caller closes it after the last scrape. New sends nothing to Redis. The collector
-// is safe for concurrent use. It caches nothing.
+// is safe for concurrent use. While Redis is slow, a scrape has the metrics that an earlier scrape has
+// read, up to redishealth.AnswerTimeout old.
 func New(server *scheduler.Server, queues redis.UniversalClient, opts Options) prometheus.Collector {
-	var all collectors
+	all := collectors{ready: server.Ready, trouble: new(atomic.Value)}
 	for i, recorder := range stats.RecordersOf(server) {
 		c := &collector{
-			stats: recorder, ready: server.Ready, schedules: opts.Schedules, isShard: i > 0,
+			stats: recorder, schedules: opts.Schedules, isShard: i > 0, trouble: all.trouble,
 			queuesRDB: queues, inspector: asynq.NewInspectorFromRedisClient(queues),
 		}
 		c.rdb, c.scope = c.stats.Redis()
 		c.limiter = waitdb.New(throttle.New(c.rdb, throttle.Options{Scope: c.scope}))
-		all = append(all, prometheus.WrapCollectorWith(prometheus.Labels{"scope": c.scope}, c))
+		all.scopes = append(all.scopes, prometheus.WrapCollectorWith(prometheus.Labels{"scope": c.scope}, c))
 	}
 	return all
 }
@@ -102,60 +116,27 @@ func (c *collector) Describe(descs chan<- *prometheus.Desc) {
 // Collect sends the metrics of the process, and then those of the scope until the first error.
 func (c *collector) Collect(out chan<- prometheus.Metric) {
 	c.collectProcess(out)
+	found, _ := c.trouble.Load().(redishealth.Problem)
+	up := false
+	if found == redishealth.None || found.RefusesWrites() {
+		read := c.readScope()
+		for _, m := range read.metrics {
+			out <- m
+		}
+		if up = read.err == nil; up {
+			out <- scopeAge.value(read.age())
+		}
+	}
+	out <- scopeUp.value(boolValue(up))
 	if c.isShard {
-		out <- scopeUp.value(boolValue(c.collectScope(out) == nil))
 		return
 	}
-	found := redishealth.ProblemOf(c.checkRedis())
-	readable := found == redishealth.None || found.RefusesWrites()
-	up := readable && c.collectScope(out) == nil
-	out <- scopeUp.value(boolValue(up))
 	for _, t := range redishealth.All() {
 		present := t == found
 		if t == redishealth.Evicts {
-			present = readable && c.evicts()
+			present = c.evicts.Load()
 		}
 		out <- redisTrouble.value(boolValue(present), string(t))
-	}
-}
-
-func (c *collector) collectScope(out chan<- prometheus.Metric) error {
-	ctx, cancel := context.WithTimeout(context.Background(), readTimeout)
-	defer cancel()
-	parts := []func(context.Context, chan<- prometheus.Metric) error{
-		c.collectLimits, c.collectDispatcher, c.collectWorkers, c.collectQueues, c.collectSchedules,
-	}
-	if c.isShard {
-		parts = parts[:2]
-	}
-	for _, part := range parts {
-		if err := part(ctx, out); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (c *collector) evicts() bool {
-	ctx, cancel := context.WithTimeout(context.Background(), healthTimeout)
-	defer cancel()
-	return redishealth.EvictionPolicy(ctx, c.rdb) != "" || redishealth.EvictionPolicy(ctx, c.queuesRDB) != ""
-}
-
-// checkRedis returns an error after healthTimeout, even if the Redis client ignores its context.
-// The check then continues in the background.
-func (c *collector) checkRedis() error {
-	done := make(chan error, 1)
-	go func() {
-		ctx, cancel := context.WithTimeout(context.Background(), readTimeout)
-		defer cancel()
-		done <- c.ready(ctx)
-	}()
-	select {
-	case err := <-done:
-		return err
-	case <-time.After(healthTimeout):
-		return errors.New("no answer from Redis in time")
 	}
 }
 

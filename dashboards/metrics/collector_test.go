@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"math"
 	"os"
 	"slices"
 	"strings"
@@ -22,6 +23,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/internal/redishealth"
 	"github.com/headgate/headgate/internal/script"
 	"github.com/headgate/headgate/internal/stats"
 	"github.com/headgate/headgate/internal/testutil/redistest"
@@ -336,14 +338,15 @@ func (h *hangs) hook(ctx context.Context, cmd redis.Cmder, next redis.ProcessHoo
 }
 
 // TestScrape_RedisAway: each scrape takes at most half a second, however long Redis takes, and has
-// the metrics of the process.
+// the metrics of the process. A Redis that does not answer is away after 5 seconds. Until then a
+// scrape has the last metrics, with their age.
 func TestScrape_RedisAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, rdb := redistest.Mini(t)
 		h := &hangs{}
 		rdb.AddHook(redistest.Hook(h.hook))
 		c := New(newServer(t, rdb, noRules), rdb, Options{})
-		check := func(up, away float64) {
+		check := func(up, away, age float64) {
 			t.Helper()
 			began := time.Now()
 			got := scrape(t, c)
@@ -353,18 +356,30 @@ func TestScrape_RedisAway(t *testing.T) {
 			if got["scope_up{}"] != up || got["redis_trouble{trouble=away}"] != away {
 				t.Errorf("up %v, away %v; want %v, %v", got["scope_up{}"], got["redis_trouble{trouble=away}"], up, away)
 			}
+			if is := got["scope_age_seconds{}"]; math.Abs(is-age) > 1 {
+				t.Errorf("the metrics of the scope are %vs old, want %vs", is, age)
+			}
+			if _, sent := got["scope_dispatcher_alive{}"]; sent != (up == 1) {
+				t.Errorf("metrics of the scope are sent: %v, want %v", sent, up == 1)
+			}
 			if _, sent := got["lateness_seconds{}"]; !sent {
 				t.Errorf("%v; want the metrics of the process", got)
 			}
 		}
-		check(1, 0)
+		check(1, 0, 0)
+		time.Sleep(time.Minute)
+		check(1, 0, 0)
 		h.Store(true)
+		for began := time.Now(); time.Since(began) < redishealth.AnswerTimeout-time.Second; time.Sleep(time.Second) {
+			check(1, 0, time.Since(began).Seconds()+2*healthTimeout.Seconds())
+		}
+		time.Sleep(time.Second)
 		for range 20 {
-			check(0, 1)
+			check(0, 1, 0)
 			time.Sleep(time.Second)
 		}
 		h.Store(false)
 		time.Sleep(10 * time.Second)
-		check(1, 0)
+		check(1, 0, 0)
 	})
 }

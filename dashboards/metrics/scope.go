@@ -24,9 +24,10 @@ const (
 	maxSchedules = 200
 )
 
-// The metrics of the scope. Only scope_up can differ between processes.
+// The metrics of the scope. Only scope_up and scope_age_seconds can differ between processes.
 var (
-	scopeUp      = newMetric(gauge, "scope_up", "1 if this scrape could read all metrics of the scope from Redis.")
+	scopeUp      = newMetric(gauge, "scope_up", "1 if all metrics of the scope could be read from Redis in the last 5 seconds.")
+	scopeAge     = newMetric(gauge, "scope_age_seconds", "Time since the metrics of the scope were read: 0, or up to 5 seconds while Redis is slow; missing if scope_up is 0.")
 	waiting      = newScopeMetric(gauge, "waiting_permits", "Permits that jobs wait for, at the time of the backlog sample.", "limit")
 	oldestWait   = newScopeMetric(gauge, "oldest_wait_seconds", "Time since the oldest waiting job began to wait; 0 if no job waits.", "limit")
 	backlogDrain = newScopeMetric(gauge, "backlog_drain_seconds", "Estimated time until the last waiting or pending job of the limit runs; 0 if there is no such job, missing if the time is unknown.", "limit")

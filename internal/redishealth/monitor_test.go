@@ -54,6 +54,7 @@ func TestQuietDropsComplaints(t *testing.T) {
 			return next(ctx, cmd)
 		}))
 		time.Sleep(time.Second)
+		m.Note(t.Context(), time.Now(), down)
 		log.ErrorContext(ofAsynq, "Dequeue error: first")
 		time.Sleep(time.Second)
 		log.ErrorContext(ofAsynq, "Dequeue error: in it")

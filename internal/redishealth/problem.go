@@ -101,7 +101,7 @@ func (t Problem) IsTemporary() bool {
 // of Redis, it returns Unreachable. For nil, and for a reply that shows no problem, it returns
 // None.
 func ProblemOf(err error) Problem {
-	if err == nil || errors.Is(err, redis.Nil) {
+	if err == nil || errors.Is(err, redis.Nil) || errors.Is(err, ErrNoAnswerYet) {
 		return None
 	}
 	// asynq keeps only the text of an error, as script.Explain wrote it.
@@ -123,25 +123,28 @@ func ProblemOf(err error) Problem {
 var evictionPolicy = regexp.MustCompile(`(?m)^maxmemory_policy:(\S+)`)
 
 // EvictionPolicy returns the maxmemory-policy by which a Redis deletes keys when its memory is
-// full. The result is empty if Redis keeps all keys, or if the policy is unknown. For a cluster it
-// is the policy of one of the nodes that delete keys. EvictionPolicy reads INFO, because managed
-// servers refuse CONFIG.
-func EvictionPolicy(ctx context.Context, rdb redis.UniversalClient) (policy string) {
+// full. The result is empty if Redis keeps all keys. For a cluster it is the policy of one of the
+// nodes that delete keys. An error means that the policy is unknown. EvictionPolicy reads INFO,
+// because managed servers refuse CONFIG.
+func EvictionPolicy(ctx context.Context, rdb redis.UniversalClient) (policy string, err error) {
 	var mu sync.Mutex
 	ask := func(ctx context.Context, rdb *redis.Client) error {
-		info := rdb.Info(ctx, "memory").Val() // InfoMap panics if a reply has no section header
+		info, err := rdb.Info(ctx, "memory").Result() // InfoMap panics if a reply has no section header
 		mu.Lock()
 		defer mu.Unlock()
 		if found := evictionPolicy.FindStringSubmatch(info); found != nil && found[1] != "noeviction" {
 			policy = found[1]
 		}
-		return nil
+		return err
 	}
 	switch c := rdb.(type) {
 	case *redis.ClusterClient:
-		_ = c.ForEachMaster(ctx, ask)
+		err = c.ForEachMaster(ctx, ask)
 	case *redis.Client:
-		_ = ask(ctx, c)
+		err = ask(ctx, c)
 	}
-	return policy
+	if policy != "" {
+		return policy, nil
+	}
+	return "", err
 }

@@ -86,8 +86,8 @@ func TestEvictionPolicyOfAnyInfo(t *testing.T) {
 			}
 			return cmd == "INFO"
 		})
-		if got := EvictionPolicy(t.Context(), rdb); got != want {
-			t.Errorf("%q is %q, want %q", info, got, want)
+		if got, err := EvictionPolicy(t.Context(), rdb); got != want || err != nil {
+			t.Errorf("%q is %q, %v, want %q", info, got, err, want)
 		}
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -84,7 +83,7 @@ func TryRights(ctx context.Context, rdb redis.UniversalClient, prefixes ...strin
 			tried = append(tried, rdb.Do(ctx, "bzpopmin", prefix+"check", "0.001")) // Redis refuses it to every script
 		}
 		subscription := rdb.Subscribe(ctx, channel)
-		_, err := subscription.ReceiveTimeout(ctx, time.Second)
+		_, err := subscription.ReceiveTimeout(ctx, AnswerTimeout)
 		_ = subscription.Close()
 		subscribe := redis.NewCmd(ctx, "subscribe", channel)
 		subscribe.SetErr(err)

@@ -238,8 +238,9 @@ func (r *Redis) UnmarshalText(text []byte) (err error) {
 	return err
 }
 
-// reachTimeout is the time that Reach waits for a reply.
-var reachTimeout = 3 * time.Second
+// reachTimeout is how long Reach waits for a slow Redis. Then a one-shot command ends with exit code
+// 1, and a worker tries again.
+var reachTimeout = 10 * time.Second
 
 const (
 	refusedTimeout = time.Second // is reachTimeout while connections are refused

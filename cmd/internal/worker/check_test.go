@@ -106,8 +106,8 @@ func TestClockWarning(t *testing.T) {
 			}
 			return err
 		}))
-		if got := clockWarning(t.Context(), rdb); (got != "") != warns || warns && !strings.Contains(got, fmt.Sprint("by ", ahead.Abs())) {
-			t.Errorf("%s: %q", ahead, got)
+		if got, err := clockWarning(t.Context(), rdb); err != nil || (got != "") != warns || warns && !strings.Contains(got, fmt.Sprint("by ", ahead.Abs())) {
+			t.Errorf("%s: %q, %v", ahead, got, err)
 		}
 	}
 }

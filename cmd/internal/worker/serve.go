@@ -117,7 +117,7 @@ func (w *Worker) ready(ctx context.Context) error {
 }
 
 const (
-	readyTimeout   = time.Second      // bounds the check of Redis
+	readyTimeout   = time.Second      // bounds the wait for the check of Redis; then /readyz answers by the last known state
 	requestTimeout = 5 * time.Second  // bounds the time in which a client sends its request
 	answerTimeout  = 30 * time.Second // bounds the time in which the server computes an answer and the client reads the answer
 	idleTimeout    = time.Minute      // bounds the time of a connection without a request

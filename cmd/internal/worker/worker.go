@@ -66,6 +66,7 @@ type Worker struct {
 	server         *scheduler.Server
 	fileNotApplied atomic.Bool  // whether the last reload of the config failed
 	evictionText   atomic.Value // string: the last evictionWarning
+	restartChecked bool         // whether restartWarning had an answer
 	outages        *redishealth.OutageFilter
 	filteredLog    *slog.Logger // writes to log through outages
 	hangup         chan os.Signal
@@ -124,10 +125,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	if err := w.await(ctx); err != nil {
 		return err
 	}
-	w.checkEviction(ctx)
-	if text := restartWarning(ctx, w.redis, script.Prefix(c.Scope)); text != "" {
-		w.log.Warn(text)
-	}
+	w.checkSettings(ctx)
 	if err := w.start(); err != nil {
 		return err
 	}
@@ -179,6 +177,9 @@ func (w *Worker) prepare() error {
 		return err
 	}
 	w.outages.Monitors = redishealth.MonitorsOf(w.server)
+	if w.options.Redis == nil {
+		s.AddHook(w.outages.Monitors[0].Hook()) // for the parts that have no Monitor, such as the schedules
+	}
 	w.publishChecksum()
 	return nil
 }
@@ -193,9 +194,10 @@ func (w *Worker) await(ctx context.Context) error {
 	if w.options.Redis != nil || c.Redis.IsZero() {
 		return nil
 	}
-	watch := w.outages.Monitors[0].Watch()
 	for {
-		err := watch.Note(ctx, c.Redis.Reach(ctx))
+		call := w.outages.Monitors[0].Begin()
+		err := c.Redis.Reach(ctx)
+		call.Note(ctx, err)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
@@ -261,16 +263,29 @@ func (w *Worker) watchRedis(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			_ = w.ready(ctx) // logs the begin and the end of a problem
-			w.checkEviction(ctx)
+			if w.server.Ready(ctx) == nil { // logs the begin and the end of a problem
+				w.checkSettings(ctx)
+			}
 		}
 	}
 }
 
-// checkEviction logs when Redis starts to evict keys, and when it stops. An operator or a failover
-// can change the policy at any time.
-func (w *Worker) checkEviction(ctx context.Context) {
-	text := evictionWarning(ctx, w.redis)
+// checkSettings warns once of a Redis that would lose data at a restart, and logs when Redis starts
+// to evict keys and when it stops. An operator or a failover can change the policy at any time. If
+// Redis does not answer, nothing is known, and the next checkSettings asks again.
+func (w *Worker) checkSettings(ctx context.Context) {
+	ctx = redishealth.WithoutHook(ctx) // the user may lack the right
+	if !w.restartChecked {
+		text, err := restartWarning(ctx, w.redis, script.Prefix(w.config.Load().Scope))
+		if text != "" {
+			w.log.Warn(text)
+		}
+		w.restartChecked = err == nil
+	}
+	text, err := evictionWarning(ctx, w.redis)
+	if err != nil {
+		return
+	}
 	switch before := w.evictionText.Swap(text); {
 	case text != "" && text != before:
 		w.log.Warn(text)

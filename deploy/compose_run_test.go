@@ -49,7 +49,7 @@ func testComposeRuns(t *testing.T, bin string) {
 		healthy(t, bin, s, at)
 	}
 
-	proctest.Until(t, "call that was served", func() bool { return strings.Contains(api.String(), "served ") })
+	proctest.Until(t, "call that was served", func() (bool, any) { return strings.Contains(api.String(), "served "), api })
 	if said := api.String(); strings.Contains(strings.ReplaceAll(said, "rejected 0;", ""), "rejected") {
 		t.Errorf("the API rejected calls:\n%s", said)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/internal/testutil/proctest"
 	"github.com/headgate/headgate/internal/testutil/redistest"
 	"github.com/headgate/headgate/throttle"
 	"github.com/headgate/headgate/throttle/throttletest"
@@ -18,25 +19,22 @@ import (
 
 var failovers = flag.Int("failovers", 1, "how often TestCluster and TestSentinel kill a master")
 
-const (
-	// shardSlots is how many jobs of a shard run at once.
-	shardSlots = 2
-	// idleAtMost is how long after a failover permits may be idle.
-	idleAtMost = 5 * time.Second
-	// maxLag is how long before its end a master may not have sent its last writes to its replica.
-	maxLag = 100 * time.Millisecond
-)
+// shardSlots is how many jobs of a shard run at once.
+const shardSlots = 2
 
 // shardLimit is the limit of each shard.
 var shardLimit = funnel("api", 10, 2)
 
 // shards are queues with a scope and a server each. All keys of a shard are in one slot.
 type shards struct {
-	t      *testing.T
-	all    []*stack
-	log    journal
-	killed []time.Time // masters
+	t     *testing.T
+	all   []*stack
+	log   journal
+	kills []interval // of masters
 }
+
+// interval is some time by the clock of this machine, which all Redis servers have.
+type interval struct{ from, to time.Time }
 
 // runShards starts the servers, and enqueues the first jobs.
 func runShards(t *testing.T, rdb redis.UniversalClient, n int) *shards {
@@ -68,13 +66,7 @@ func (s *shards) enqueue(more int) {
 // until waits until a condition holds.
 func (s *shards) until(condition func() bool) {
 	s.t.Helper()
-	const stuck = time.Minute
-	began := time.Now()
-	for ticks := time.Tick(5 * time.Millisecond); !condition(); <-ticks {
-		if time.Since(began) > stuck {
-			s.t.Fatalf("stuck: %d jobs ran; logged\n%s", s.total(), &s.log)
-		}
-	}
+	proctest.Until(s.t, "progress", func() (bool, any) { return condition(), fmt.Sprintf("%d jobs ran; logged\n%s", s.total(), &s.log) })
 }
 
 func (s *shards) total() (runs int) {
@@ -91,9 +83,9 @@ func (s *shards) wait(more int) {
 	s.until(func() bool { return s.total() >= until })
 }
 
-// wantSoon fails unless a job of each of some shards starts in time, or only such are left as a
-// failover can have delayed.
-func (s *shards) wantSoon(some ...*stack) {
+// runsAgain waits until a job of each of some shards starts, or only such are left as a failover can
+// have delayed.
+func (s *shards) runsAgain(some ...*stack) {
 	s.t.Helper()
 	began := time.Now()
 	for _, st := range some {
@@ -102,21 +94,18 @@ func (s *shards) wantSoon(some ...*stack) {
 			return len(runs) >= st.enqueued-shardSlots || len(runs) > 0 && !runs[len(runs)-1].at.Before(began)
 		})
 	}
-	idle := time.Since(began)
-	s.t.Logf("jobs start again within %s", idle)
-	if idle > idleAtMost {
-		s.t.Errorf("permits were idle for %s, want at most %s", idle, idleAtMost)
-	}
+	s.t.Logf("jobs start again within %s", time.Since(began))
 }
 
 // kill kills a master, and returns when its replica has taken over.
 func (s *shards) kill(kill func()) {
-	s.killed = append(s.killed, time.Now())
+	from := time.Now()
 	kill()
+	s.kills = append(s.kills, interval{from, time.Now()})
 }
 
-// judge waits until all jobs have run, and fails if any window holds more permits than the limit and
-// those that a dead master may not have sent to its replica. A job whose last write was lost comes
+// judge waits until all jobs have run, and fails if any window holds more permits than the limit. It
+// leaves out permits granted during a kill: the master may not have sent them to its replica. A job whose last write was lost comes
 // back when its lease has ended, within 40 s. After a single failover judge does not wait for such
 // jobs, and fails if asynq does not have them.
 func (s *shards) judge() {
@@ -141,21 +130,20 @@ func (s *shards) judge() {
 				s.t.Errorf("job %s of %s has not run, and is %v, %v", id, s.name(i), info, err)
 			}
 		}
-		var permits, starts []throttletest.Admission
+		var permits []throttletest.Admission
 		for _, r := range st.ran() {
-			at := r.decision.At.Add(r.decision.BeginIn)
-			if slices.ContainsFunc(s.killed, func(killed time.Time) bool { return !at.After(killed) && killed.Sub(at) <= maxLag }) {
+			granted := r.decision.At
+			if slices.ContainsFunc(s.kills, func(kill interval) bool { return !granted.Before(kill.from) && !granted.After(kill.to) }) {
 				lost++
 				continue
 			}
-			permits = append(permits, throttletest.Admission{At: at.UnixMicro(), Cost: len(r.decision.Taken)})
-			starts = append(starts, throttletest.Admission{At: r.at.UnixMicro(), Cost: len(r.decision.Taken)})
+			permits = append(permits, throttletest.Admission{At: granted.Add(r.decision.BeginIn).UnixMicro(), Cost: len(r.decision.Taken)})
 		}
-		if err := errors.Join(throttletest.Check(shardLimit, permits), throttletest.CheckStarts(shardLimit, starts, maxPermitAge)); err != nil {
+		if err := throttletest.Check(shardLimit, permits); err != nil {
 			s.t.Errorf("%s: %v", s.name(i), err)
 		}
 	}
-	s.t.Logf("%d jobs ran, %d of them more than once; %d permits were taken within %s before a master was killed", s.total(), repeated, lost, maxLag)
+	s.t.Logf("%d jobs ran, %d of them more than once; %d permits were taken while a master was killed", s.total(), repeated, lost)
 }
 
 // TestCluster moves a slot and kills masters while jobs run in 16 shards.
@@ -168,13 +156,13 @@ func TestCluster(t *testing.T) {
 	s := runShards(t, rdb, 16)
 	s.wait(2 * 16)
 	cluster.MoveSlot("{crawl.3}", 20, func(int) { s.wait(8) })
-	s.wantSoon(s.all[3])
+	s.runsAgain(s.all[3])
 	for range *failovers {
 		s.enqueue(20)
 		dead := cluster.Master("{crawl.0}")
 		var successor *redistest.Server
 		s.kill(func() { successor = cluster.Kill(dead) })
-		s.wantSoon(s.all...)
+		s.runsAgain(s.all...)
 		if *failovers > 1 {
 			cluster.Revive(dead, successor)
 		}
@@ -215,6 +203,6 @@ func TestSentinel(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
-	s.wantSoon(s.all...)
+	s.runsAgain(s.all...)
 	s.judge()
 }

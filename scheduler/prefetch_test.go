@@ -80,6 +80,7 @@ func TestPrefetch_AllFreeSlots(t *testing.T) {
 		sent := &tap{is: func(redis.Cmder) bool { return true }}
 		rdb.AddHook(sent.hook())
 		a := newDequeuer(t, rdb, 10)
+		before := rdb.Time(ctx).Val()
 		got := a.take(t, 10)
 		if !slices.Equal(got, want[:10]) {
 			t.Errorf("order %v, want %v", got, want[:10])
@@ -98,11 +99,13 @@ func TestPrefetch_AllFreeSlots(t *testing.T) {
 		if !slices.Equal(active, want[:12]) {
 			t.Errorf("active: %v, want %v", active, want[:12])
 		}
+		after := rdb.Time(ctx).Val()
 		for _, id := range want[:12] {
-			ends := rdb.ZScore(ctx, asynqdb.Key("default", asynqdb.Lease), id).Val()
+			ends := time.Unix(int64(rdb.ZScore(ctx, asynqdb.Key("default", asynqdb.Lease), id).Val()), 0)
 			state := rdb.HGet(ctx, asynqdb.Hash("default", id), "state").Val()
-			if left := time.Until(time.Unix(int64(ends), 0)); state != "active" || left < 25*time.Second || left > asynqdb.LeaseTime {
-				t.Errorf("%s is %s, and its lease ends in %s", id, state, left)
+			begun := ends.Add(-asynqdb.LeaseTime)
+			if state != "active" || begun.Before(before.Truncate(time.Second)) || begun.After(after) {
+				t.Errorf("%s is %s, and its lease began at %s, want between %s and %s", id, state, begun, before, after)
 			}
 		}
 		if queue, err := asynq.NewInspectorFromRedisClient(rdb).GetQueueInfo("default"); err != nil || queue.Active != 12 || queue.Pending != 3 {

@@ -18,6 +18,7 @@ import (
 
 	"github.com/headgate/headgate/internal/shard"
 	"github.com/headgate/headgate/internal/stats"
+	"github.com/headgate/headgate/internal/testutil/proctest"
 	"github.com/headgate/headgate/internal/testutil/redistest"
 	"github.com/headgate/headgate/throttle"
 )
@@ -161,8 +162,7 @@ func TestShards_RealCluster(t *testing.T) {
 	rdb, s := redistest.RunCluster(t).Client(), crawlSettings(20)
 	a, b := start(t, rdb, s), start(t, rdb, s)
 	enqueueCrawl(t, rdb, n, 40)
-	for ticks := time.Tick(20 * time.Millisecond); len(a.ran())+len(b.ran()) < n+n/10; <-ticks {
-	}
+	proctest.Until(t, "end of the jobs", func() (bool, any) { ran := len(a.ran()) + len(b.ran()); return ran >= n+n/10, ran })
 	wantNoneOver(t, a, b)
 }
 

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/asynqdb"
+	"github.com/headgate/headgate/internal/testutil/proctest"
 )
 
 // fault is something that was done to the system, from at until end.
@@ -128,10 +129,9 @@ func (c *chaos) kill(name string) {
 
 // stop suspends a worker for up to 1.5 s.
 func (c *chaos) stop(name string) {
-	process := c.workers[name].cmd.Process
-	c.try(process.Signal(syscall.SIGSTOP))
+	thaw := proctest.Freeze(c.t, c.workers[name].cmd.Process.Pid)
 	c.wait(300*time.Millisecond + time.Duration(c.random.IntN(1200))*time.Millisecond)
 	resumed := time.Now()
-	c.try(process.Signal(syscall.SIGCONT))
+	thaw()
 	c.stops[name] = append(c.stops[name], resumed)
 }

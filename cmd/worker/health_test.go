@@ -41,12 +41,12 @@ func TestRun_JSON(t *testing.T) {
 		execute(ctx, []string{"run", "--redis", rdb.URL(), "--log-format", "json"}, cli.IO{Out: io.Discard, Err: log})
 		return nil
 	})
-	proctest.Until(t, "jobs run", func() bool { return strings.Contains(log.String(), "running jobs") })
+	proctest.Until(t, "jobs run", func() (bool, any) { return strings.Contains(log.String(), "running jobs"), log })
 	client := rdb.Client()
 	defer client.Close()
-	proctest.Until(t, "a key of a wrong type is removed", func() bool {
+	proctest.Until(t, "line about a key of a wrong type", func() (bool, any) {
 		client.Set(t.Context(), "hg:{default}:lanes", "x", 0)
-		return strings.Contains(log.String(), "wrong type")
+		return strings.Contains(log.String(), "wrong type"), log
 	})
 	for line := range strings.Lines(log.String()) {
 		if !json.Valid([]byte(line)) {
@@ -70,7 +70,7 @@ func TestHealth_Token(t *testing.T) {
 	}
 	t.Setenv("HEADGATE_PAGE_TOKEN", token)
 	for _, flags := range [][]string{nil, {"--ready"}} {
-		proctest.Until(t, "health", func() bool { return health(t, url, flags...) == healthy })
+		proctest.Until(t, "health", func() (bool, any) { got := health(t, url, flags...); return got == healthy, got })
 	}
 }
 

@@ -68,9 +68,9 @@ func hostileJobs(t *testing.T, rdb redis.UniversalClient) {
 	}
 	defer server.Shutdown()
 	inspector := asynq.NewInspectorFromRedisClient(rdb)
-	proctest.Until(t, "end of the jobs", func() bool {
+	proctest.Until(t, "end of the jobs", func() (bool, any) {
 		info, err := inspector.GetQueueInfo("default")
-		return err == nil && info.Completed == 2 && info.Archived == 1 && info.Retry == 1
+		return err == nil && info.Completed == 2 && info.Archived == 1 && info.Retry == 1, info
 	})
 }
 

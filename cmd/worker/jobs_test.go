@@ -16,6 +16,7 @@ import (
 	"github.com/headgate/headgate/cmd/internal/cli"
 	"github.com/headgate/headgate/internal/asynqdb"
 	"github.com/headgate/headgate/internal/inspect"
+	"github.com/headgate/headgate/internal/testutil/redistest"
 	"github.com/headgate/headgate/internal/waitdb"
 	"github.com/headgate/headgate/scheduler"
 	"github.com/headgate/headgate/throttle"
@@ -32,7 +33,7 @@ type allJobs struct {
 func newAllJobs(t *testing.T) *allJobs {
 	t.Helper()
 	m := miniredis.RunT(t)
-	rdb := redis.NewClient(&redis.Options{Addr: m.Addr()})
+	rdb := redis.NewClient(redistest.Patient(&redis.Options{Addr: m.Addr()}))
 	t.Cleanup(func() { _ = rdb.Close() })
 	w := &allJobs{t, nil, "redis://" + m.Addr(), rdb}
 	conn := &connection{globals: &cli.Globals{Redis: w.url}}

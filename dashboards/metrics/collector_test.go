@@ -26,6 +26,7 @@ import (
 	"github.com/headgate/headgate/internal/redishealth"
 	"github.com/headgate/headgate/internal/script"
 	"github.com/headgate/headgate/internal/stats"
+	"github.com/headgate/headgate/internal/testutil/proctest"
 	"github.com/headgate/headgate/internal/testutil/redistest"
 	"github.com/headgate/headgate/scheduler"
 	"github.com/headgate/headgate/scheduler/cron"
@@ -95,10 +96,8 @@ func gather(t *testing.T, c prometheus.Collector, ok func(map[string]float64) bo
 	t.Helper()
 	registry := prometheus.NewPedanticRegistry()
 	registry.MustRegister(c)
-	pause := time.NewTicker(50 * time.Millisecond)
-	defer pause.Stop()
 	var values map[string]float64
-	for range 2400 { // at least two minutes, for a busy machine
+	proctest.Until(t, "wanted values", func() (bool, any) {
 		families, err := registry.Gather()
 		if err != nil {
 			t.Fatal(err)
@@ -122,13 +121,9 @@ func gather(t *testing.T, c prometheus.Collector, ok func(map[string]float64) bo
 				values[series] = m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
 			}
 		}
-		if ok(values) {
-			return values
-		}
-		<-pause.C
-	}
-	t.Fatalf("the wanted values did not come: %v", values)
-	return nil
+		return ok(values), values
+	})
+	return values
 }
 
 // TestValues runs in a bubble: on a busy machine jobs that start late would take permits twice.

@@ -125,12 +125,17 @@ func (w *fixture) run(handle func(ctx context.Context, limit, key string) error)
 }
 
 // allWait returns when that many jobs wait.
-func (w *fixture) allWait(jobs int) {
+func (w *fixture) allWait(jobs int) { w.untilWaiting(func(n int) bool { return n == jobs }) }
+
+// fewerWait returns when fewer jobs wait.
+func (w *fixture) fewerWait(jobs int) { w.untilWaiting(func(n int) bool { return n < jobs }) }
+
+func (w *fixture) untilWaiting(enough func(jobs int) bool) {
 	w.t.Helper()
-	proctest.Until(w.t, "so many waiting jobs", func() bool {
+	proctest.Until(w.t, "such number of waiting jobs", func() (bool, any) {
 		waiting, _, _, err := w.limiter.BacklogStats(w.t.Context())
 		w.must(err)
-		return waiting == jobs
+		return enough(waiting), waiting
 	})
 }
 

@@ -27,7 +27,7 @@ func TestScreenshots(t *testing.T) {
 	}
 	w := story(t, length)
 	url := w.serve()
-	ctx := browse(t, 3*time.Minute)
+	ctx := browse(t)
 	for _, shot := range []struct {
 		name, path    string
 		width, height int64

@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/asynqdb"
+	"github.com/headgate/headgate/internal/testutil/redistest"
 	"github.com/headgate/headgate/internal/waitdb"
 	"github.com/headgate/headgate/scheduler"
 	"github.com/headgate/headgate/throttle"
@@ -21,7 +22,7 @@ import (
 func many(t *testing.T, n int, archived bool) *Queues {
 	t.Helper()
 	m := miniredis.RunT(t)
-	rdb := redis.NewClient(&redis.Options{Addr: m.Addr()})
+	rdb := redis.NewClient(redistest.Patient(&redis.Options{Addr: m.Addr()}))
 	q := New(waitdb.New(throttle.New(rdb, throttle.Options{})))
 	t.Cleanup(q.Close)
 	client := scheduler.NewClient(rdb)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,19 +17,23 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/logging"
+
+	"github.com/headgate/headgate/internal/testutil/proctest"
+	"github.com/headgate/headgate/internal/testutil/redistest"
 )
 
 func init() {
 	checkInterval = 5 * time.Millisecond
+	answerTimeout = time.Hour
 	logging.Disable()
 }
 
 // variants runs a test with the redis-server of this machine, and with none on the PATH.
 func variants(t *testing.T, test func(t *testing.T, dir string)) {
-	t.Run("redis-server", func(t *testing.T) { test(t, filepath.Join(t.TempDir(), FolderName)) })
+	t.Run("redis-server", func(t *testing.T) { test(t, filepath.Join(redistest.Folder(t), FolderName)) })
 	t.Run("miniredis", func(t *testing.T) {
 		t.Setenv("PATH", t.TempDir())
-		test(t, filepath.Join(t.TempDir(), FolderName))
+		test(t, filepath.Join(redistest.Folder(t), FolderName))
 	})
 }
 
@@ -42,7 +47,9 @@ func open(t *testing.T, dir string) (*Store, *redis.Client) {
 }
 
 func connect(s *Store) *redis.Client {
-	return redis.NewClient(&redis.Options{Network: "unix", Addr: s.Socket, MaxRetries: 20, MaxRetryBackoff: 50 * time.Millisecond})
+	return redis.NewClient(redistest.Patient(&redis.Options{
+		Network: "unix", Addr: s.Socket, MaxRetries: math.MaxInt32, MaxRetryBackoff: 50 * time.Millisecond,
+	}))
 }
 
 func must(t *testing.T, errs ...error) {
@@ -94,15 +101,13 @@ func TestStore_Mini_ExpiresKeysSoon(t *testing.T) {
 	defer func(d time.Duration) { checkInterval = d }(checkInterval)
 	checkInterval = time.Hour
 	t.Setenv("PATH", t.TempDir())
-	s, rdb := open(t, filepath.Join(t.TempDir(), FolderName))
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-	defer cancel()
-	must(t, rdb.Set(ctx, "key", "", 20*time.Millisecond).Err())
-	for left := int64(1); left == 1; {
-		var err error
-		left, err = rdb.Exists(ctx, "key").Result()
+	s, rdb := open(t, filepath.Join(redistest.Folder(t), FolderName))
+	must(t, rdb.Set(t.Context(), "key", "", 20*time.Millisecond).Err())
+	proctest.Until(t, "end of the key", func() (bool, any) {
+		left, err := rdb.Exists(t.Context(), "key").Result()
 		must(t, err)
-	}
+		return left == 0, left
+	})
 	must(t, s.Close())
 }
 
@@ -131,7 +136,7 @@ func TestStore_Close_KeepsManyJobs(t *testing.T) {
 
 // The data of miniredis goes over to a redis-server that is installed later.
 func TestStore_RedisServer_IsInstalledLater(t *testing.T) {
-	dir, path := t.TempDir(), os.Getenv("PATH")
+	dir, path := redistest.Folder(t), os.Getenv("PATH")
 	t.Setenv("PATH", t.TempDir())
 	s, rdb := open(t, dir)
 	filled(t, rdb)
@@ -152,7 +157,7 @@ func TestOpen_MiniRedis_LogsWhy(t *testing.T) {
 	} {
 		t.Setenv("PATH", path)
 		logged := ""
-		s, err := Open(t.Context(), t.TempDir(), func(line string) { logged += line })
+		s, err := Open(t.Context(), redistest.Folder(t), func(line string) { logged += line })
 		must(t, err, s.Close())
 		if !strings.Contains(logged, "a real Redis is faster and safer, but "+why) {
 			t.Errorf("it logs %q, want %q", logged, why)
@@ -161,8 +166,8 @@ func TestOpen_MiniRedis_LogsWhy(t *testing.T) {
 }
 
 func TestOpen_Errors(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "file")
-	kept, damaged, other := t.TempDir(), t.TempDir(), t.TempDir()
+	file := filepath.Join(redistest.Folder(t), "file")
+	kept, damaged, other := redistest.Folder(t), redistest.Folder(t), redistest.Folder(t)
 	must(t, os.WriteFile(file, nil, 0o600), os.Mkdir(filepath.Join(kept, "appendonlydir"), 0o700))
 	for _, dir := range []string{damaged, other} {
 		must(t, os.WriteFile(filepath.Join(dir, "appendonly.aof"), []byte("*2\r\n$3\r\nFOO\r\n$1\r\nx\r\n*3\r\n"), 0o600))
@@ -248,12 +253,12 @@ func TestOpen_Concurrent_OneServer(t *testing.T) {
 }
 
 func TestStore_Crash_IsRestarted(t *testing.T) {
-	_, rdb := open(t, t.TempDir())
+	_, rdb := open(t, redistest.Folder(t))
 	filled(t, rdb)
-	info := ""
-	for !strings.Contains(info, "aof_pending_bio_fsync:0") || !strings.Contains(info, "aof_buffer_length:0") {
-		info = rdb.Info(t.Context()).Val() // until all is in the file
-	}
+	proctest.Until(t, "data in the file", func() (bool, any) {
+		info := rdb.Info(t.Context()).Val()
+		return strings.Contains(info, "aof_pending_bio_fsync:0") && strings.Contains(info, "aof_buffer_length:0"), info
+	})
 	must(t, syscall.Kill(serverID(t, rdb), syscall.SIGKILL))
 	wantFilled(t, rdb)
 }
@@ -273,9 +278,10 @@ func TestStore_RemovedFolder_JoinsTheNext(t *testing.T) {
 		must(t, one.Set(t.Context(), "key", "old", 0).Err(), os.RemoveAll(dir))
 		_, other := open(t, dir)
 		must(t, other.Set(t.Context(), "key", "new", 0).Err())
-		for one.Get(t.Context(), "key").Val() != "new" {
-			must(t, t.Context().Err())
-		}
+		proctest.Until(t, "new key", func() (bool, any) {
+			got := one.Get(t.Context(), "key").Val()
+			return got == "new", got
+		})
 		_ = first.Close() // returns that the folder was removed, unless that is logged already
 		must(t, other.Ping(t.Context()).Err())
 	})
@@ -296,7 +302,7 @@ func TestStore_OnlyItsUserConnects(t *testing.T) {
 
 // mini runs a miniredis without a Store.
 func mini(t *testing.T, log func(string)) (s *Store, rdb *redis.Client) {
-	dir := t.TempDir()
+	dir := redistest.Folder(t)
 	s = &Store{dir: dir, Socket: filepath.Join(dir, "redis.sock"), log: log}
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
@@ -313,6 +319,13 @@ func TestMini_Save_IsOneMoment(t *testing.T) {
 	for range jobs {
 		must(t, rdb.RPush(t.Context(), "a", "job").Err())
 	}
+	file := filepath.Join(s.dir, "appendonly.aof")
+	saved := func() int {
+		text, _ := os.ReadFile(file)
+		return strings.Count(string(text), "\r\njob\r\n")
+	}
+	// A save that began before the last push ends before this one.
+	proctest.Until(t, "save of all jobs", func() (bool, any) { n := saved(); return n == jobs, n })
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
 	for range 2 {
@@ -326,14 +339,10 @@ func TestMini_Save_IsOneMoment(t *testing.T) {
 			}
 		})
 	}
-	file := filepath.Join(s.dir, "appendonly.aof")
 	for range 5 {
-		_ = os.Remove(file)
-		text, err := os.ReadFile(file)
-		for err != nil { // until it saves again
-			text, err = os.ReadFile(file)
-		}
-		if n := strings.Count(string(text), "\r\njob\r\n"); n != jobs {
+		must(t, os.Remove(file))
+		proctest.Until(t, "next save", func() (bool, any) { _, err := os.Stat(file); return err == nil, err })
+		if n := saved(); n != jobs {
 			t.Errorf("saved are %d jobs, want %d", n, jobs)
 		}
 	}
@@ -343,11 +352,10 @@ func TestMini_Save_IsOneMoment(t *testing.T) {
 
 // A process that is stopped keeps the store: the error of the others names it.
 func TestStore_ServerThatDoesNotAnswer(t *testing.T) {
-	dir := t.TempDir()
+	dir := redistest.Folder(t)
 	_, rdb := open(t, dir)
 	pid := serverID(t, rdb)
-	must(t, syscall.Kill(pid, syscall.SIGSTOP))
-	defer syscall.Kill(pid, syscall.SIGCONT)
+	defer proctest.Freeze(t, pid)()
 	defer func(before time.Duration) { answerTimeout = before }(answerTimeout)
 	answerTimeout = 100 * time.Millisecond
 	if _, err := Open(t.Context(), dir, func(string) {}); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("process %d runs the Redis in %s, which does not answer", os.Getpid(), dir)) {
@@ -365,7 +373,7 @@ func TestOpen_SlowLoad(t *testing.T) {
 	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
 	defer func(before time.Duration) { answerTimeout = before }(answerTimeout)
 	answerTimeout = 2 * time.Second
-	s, err := Open(t.Context(), t.TempDir(), func(string) {})
+	s, err := Open(t.Context(), redistest.Folder(t), func(string) {})
 	must(t, err)
 	must(t, s.Close())
 }
@@ -374,7 +382,7 @@ func TestOpen_SlowLoad(t *testing.T) {
 func TestOpen_Interrupted(t *testing.T) {
 	ctx, interrupt := context.WithCancel(t.Context())
 	interrupt()
-	if _, err := Open(ctx, t.TempDir(), func(string) {}); !errors.Is(err, context.Canceled) || strings.Contains(err.Error(), "does not answer") {
+	if _, err := Open(ctx, redistest.Folder(t), func(string) {}); !errors.Is(err, context.Canceled) || strings.Contains(err.Error(), "does not answer") {
 		t.Errorf("Open gives %v", err)
 	}
 }

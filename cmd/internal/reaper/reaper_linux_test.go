@@ -29,7 +29,7 @@ func TestCollect_TakesOrphans(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	proctest.Until(t, "end of what was left", func() bool { return len(listZombies()) == many })
+	proctest.Until(t, "end of what was left", func() (bool, any) { now := listZombies(); return len(now) == many, now })
 	seen := reap(nil)
 	if len(seen) != many || len(listZombies()) != many {
 		t.Errorf("the first look has seen %d zombies and left %d, want %d", len(seen), len(listZombies()), many)
@@ -46,7 +46,7 @@ func TestCollect_LeavesOwnChildren(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	proctest.Until(t, "its end", func() bool { return len(listZombies()) == 1 })
+	proctest.Until(t, "its end", func() (bool, any) { now := listZombies(); return len(now) == 1, now })
 	reap(zombies{{cmd.Process.Pid, strings.Repeat("9", 9)}: true})
 	if exit, ok := errors.AsType[*exec.ExitError](cmd.Wait()); !ok || exit.ExitCode() != 3 {
 		t.Errorf("it ended with %v, want exit code 3", exit)

@@ -138,8 +138,9 @@ func TestDocs_Redis_KeepsDataOverRestart(t *testing.T) {
 		"--replicaof", host, port, "--masteruser", "replica", "--masterauth", users["replica"], "--repl-diskless-sync-delay", "0")...)
 	admin := primary.Client()
 	defer admin.Close()
-	proctest.Until(t, "replica", func() bool { // until then the primary takes no writes
-		return strings.Contains(admin.Info(t.Context(), "replication").Val(), "min_slaves_good_slaves:1")
+	proctest.Until(t, "replica", func() (bool, any) { // until then the primary takes no writes
+		info := admin.Info(t.Context(), "replication").Val()
+		return strings.Contains(info, "min_slaves_good_slaves:1"), info
 	})
 
 	runUntilJobsWait(t, users.URLAs("worker", primary), users.Client("enqueue", primary), admin)
@@ -152,9 +153,9 @@ func TestDocs_Redis_KeepsDataOverRestart(t *testing.T) {
 	stop(t, primary)
 	copied := replica.Client()
 	defer copied.Close()
-	proctest.Until(t, "the replica's file", func() bool { // a replica rewrites it when it has copied its primary
+	proctest.Until(t, "the replica's file", func() (bool, any) { // a replica rewrites it when it has copied its primary
 		info := copied.Info(t.Context(), "persistence").Val()
-		return strings.Contains(info, "aof_rewrite_in_progress:0") && strings.Contains(info, "aof_rewrite_scheduled:0")
+		return strings.Contains(info, "aof_rewrite_in_progress:0") && strings.Contains(info, "aof_rewrite_scheduled:0"), info
 	})
 	stop(t, replica)
 	for _, back := range []struct {
@@ -213,10 +214,10 @@ tasks: {"exec:say": {limits: [{limit: few}], retention: 24h}}
 	}
 	t.Run("worker", func(t *testing.T) {
 		run(t, conf, Options{})
-		proctest.Until(t, "waiting jobs", func() bool {
+		proctest.Until(t, "waiting jobs", func() (bool, any) {
 			info, err := asynq.NewInspectorFromRedisClient(admin).GetQueueInfo("default")
 			// On a busy machine a job may start too late and wait for its permit again.
-			return err == nil && info.Completed > 0 && info.Completed+info.Retry == 10
+			return err == nil && info.Completed > 0 && info.Completed+info.Retry == 10, info
 		})
 	})
 }

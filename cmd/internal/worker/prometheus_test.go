@@ -40,7 +40,7 @@ func TestPrometheus(t *testing.T) {
 	rdb := redistest.Run(t)
 	target, _ := runWorker(t, rdb, fmt.Sprintf(`
 limits:
-  api:     {kind: sliding_log, rate: 2/s}
+  api:     {kind: sliding_log, rate: 1/s}
   account: {kind: funnel, rate: 1000/s, capacity: 1000}
   off:     {kind: funnel, rate: 1/s}
 http: {allow_private: [127.0.0.0/8]}
@@ -52,7 +52,7 @@ schedules: {second: {cron: "@every 1s", task: "http:request", payload: {url: %s,
 
 	queries := append(metricNames(t), dashboardQueries(t)...)
 	for _, query := range append(queries, rules(t, prometheus)...) {
-		proctest.Until(t, query, func() bool { return len(results(t, prometheus, query)) > 0 })
+		proctest.Until(t, query, func() (bool, any) { return len(results(t, prometheus, query)) > 0, nil })
 	}
 	for _, moving := range []string{
 		`headgate_decisions_total{limit="api",outcome="denied"}`, `headgate_lateness_seconds_count`, `headgate_wait_seconds_count`,
@@ -61,7 +61,10 @@ schedules: {second: {cron: "@every 1s", task: "http:request", payload: {url: %s,
 		`headgate_scope_schedule_ticks_total{schedule="second",outcome="enqueued"}`,
 		`headgate_upstream_rate_limited_total{limit="account"}`, `headgate_scope_blocked_keys{limit="account"}`, `headgate_unkeyed_permits_total{limit="api"}`,
 	} {
-		proctest.Until(t, moving, func() bool { return slices.Max(append(results(t, prometheus, moving), 0)) > 0 })
+		proctest.Until(t, moving, func() (bool, any) {
+			values := results(t, prometheus, moving)
+			return slices.Max(append(values, 0)) > 0, values
+		})
 	}
 	checkMetrics(t, target)
 }
@@ -115,12 +118,12 @@ func rules(t *testing.T, prometheus string) (records []string) {
 			}
 		}
 	}
-	proctest.Until(t, "evaluation of the rules", func() bool {
+	proctest.Until(t, "evaluation of the rules", func() (bool, any) {
 		_, text := proctest.Get(t, prometheus+"/api/v1/rules")
 		if err := json.Unmarshal([]byte(text), &answer); err != nil {
 			t.Fatal(err)
 		}
-		return len(answer.Data.Groups) > 0 && !strings.Contains(text, `"health":"unknown"`)
+		return len(answer.Data.Groups) > 0 && !strings.Contains(text, `"health":"unknown"`), text
 	})
 	for _, g := range answer.Data.Groups {
 		for _, r := range g.Rules {
@@ -135,8 +138,8 @@ func rules(t *testing.T, prometheus string) (records []string) {
 	return records
 }
 
-// load enqueues jobs for five minutes, so that jobs wait as long as Prometheus may take. Some fail and
-// one is rate limited. It pauses a limit and a queue.
+// load enqueues jobs. The schedule adds a job for each one that runs, so jobs wait as long as Prometheus
+// takes. Some fail and one is rate limited. It pauses a limit and a queue.
 func load(t *testing.T, rdb *redistest.Server, api string) {
 	t.Helper()
 	redis := rdb.Client()
@@ -153,7 +156,7 @@ func load(t *testing.T, rdb *redistest.Server, api string) {
 	}
 	enqueue("/busy", "blocked")
 	enqueue("/", "a", asynq.Queue("paused"))
-	for i := range 600 {
+	for i := range 100 {
 		path := "/"
 		if i%10 == 0 {
 			path = "/broken"
@@ -179,7 +182,10 @@ func runPrometheus(t *testing.T, target string) (url string) {
 		"rule_files: ["+rules+"]\nscrape_configs: [{job_name: worker, static_configs: [{targets: ["+target+"]}]}]\n")
 	url = proctest.Process(t, nil, "prometheus", "--config.file="+filepath.Join(dir, "prometheus.yml"),
 		"--storage.tsdb.path="+filepath.Join(dir, "data"), "--web.listen-address=127.0.0.1:0").URL(t)
-	proctest.Until(t, "Prometheus", func() bool { status, _ := proctest.Get(t, url+"/-/ready"); return status == http.StatusOK })
+	proctest.Until(t, "Prometheus", func() (bool, any) {
+		status, text := proctest.Get(t, url+"/-/ready")
+		return status == http.StatusOK, text
+	})
 	return url
 }
 

@@ -90,7 +90,7 @@ func TestStart_WaitsForRedis(t *testing.T) {
 		t.Fatal(err)
 	}
 	url, _, log := runLogged(t, rdb, limited)
-	proctest.Until(t, "line in the log", func() bool { return strings.Contains(log.String(), "Redis cannot be used: jobs wait") })
+	proctest.Until(t, "line in the log", func() (bool, any) { return strings.Contains(log.String(), "Redis cannot be used: jobs wait"), log })
 	if status, text := proctest.Get(t, url+"/healthz"); status != 200 {
 		t.Errorf("/healthz: %d %s", status, text)
 	}
@@ -106,9 +106,9 @@ func TestStart_WaitsForRedis(t *testing.T) {
 	if err := rdb.Restart(); err != nil {
 		t.Fatal(err)
 	}
-	proctest.Until(t, "ready worker", func() bool {
-		status, _ := proctest.Get(t, url+"/readyz")
-		return status == 200 && strings.Contains(log.String(), "running jobs")
+	proctest.Until(t, "ready worker", func() (bool, any) {
+		status, text := proctest.Get(t, url+"/readyz")
+		return status == 200 && strings.Contains(log.String(), "running jobs"), text
 	})
 	for _, line := range []string{"level=ERROR", "Redis cannot be used: jobs wait", "Redis is back: jobs go on"} {
 		if n := strings.Count(log.String(), line); n != 1 {

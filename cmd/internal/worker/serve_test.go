@@ -64,11 +64,9 @@ func TestHealth(t *testing.T) {
 	url, config := runWorker(t, rdb, limited)
 	want := func(path string, status int, text string) {
 		t.Helper()
-		var got string
-		proctest.Until(t, fmt.Sprint(path, " ", status, " ", text), func() bool {
-			var code int
-			code, got = proctest.Get(t, url+path)
-			return code == status && strings.Contains(got, text)
+		proctest.Until(t, fmt.Sprint(path, " ", status, " ", text), func() (bool, any) {
+			code, got := proctest.Get(t, url+path)
+			return code == status && strings.Contains(got, text), fmt.Sprint(code, " ", got)
 		})
 	}
 	want("/healthz", 200, "ok")
@@ -188,9 +186,9 @@ func TestMetrics_Guarded(t *testing.T) {
 			r.Host = c.host
 			r.Header.Set("Authorization", c.authorization)
 			var resp *http.Response
-			proctest.Until(t, "answer of "+path, func() bool {
+			proctest.Until(t, "answer of "+path, func() (bool, any) {
 				resp, err = http.DefaultClient.Do(r)
-				return err == nil && resp.StatusCode != 503 // until the worker is ready
+				return err == nil && resp.StatusCode != 503, err // until the worker is ready
 			})
 			text, _ := io.ReadAll(resp.Body)
 			resp.Body.Close()
@@ -243,20 +241,22 @@ func TestTroubles_AreExplained(t *testing.T) {
 				t.Helper()
 				metric := map[bool]string{true: " 1\n", false: " 0\n"}[active]
 				metric = fmt.Sprintf(`headgate_redis_trouble{scope="default",trouble=%q}`, tt.trouble) + metric
-				proctest.Until(t, what, func() bool {
+				proctest.Until(t, what, func() (bool, any) {
 					status, answer := proctest.Get(t, url+"/readyz")
 					_, metrics := proctest.Get(t, url+"/metrics")
-					return strings.HasPrefix(fmt.Sprint(status, " ", answer), ready) && strings.Contains(metrics, metric)
+					answer = fmt.Sprint(status, " ", answer)
+					return strings.HasPrefix(answer, ready) && strings.Contains(metrics, metric), answer + metrics
 				})
 			}
 			wait("start", false, "200 ok")
 			redisDo(t, admin, tt.makes)
 			wait("trouble", true, tt.ready)
-			proctest.Until(t, "line in the log", func() bool { return strings.Contains(log.String(), tt.logged) })
+			proctest.Until(t, "line in the log", func() (bool, any) { return strings.Contains(log.String(), tt.logged), log })
 			redisDo(t, admin, tt.mends)
 			wait("end", false, "200 ok")
-			proctest.Until(t, "end in the log", func() bool {
-				return strings.Contains(log.String(), "Redis is back: jobs go on") || strings.Contains(log.String(), "no longer evicts jobs and limits")
+			proctest.Until(t, "end in the log", func() (bool, any) {
+				text := log.String()
+				return strings.Contains(text, "Redis is back: jobs go on") || strings.Contains(text, "no longer evicts jobs and limits"), text
 			})
 			if n := strings.Count(log.String(), tt.logged); n != 1 {
 				t.Errorf("logged %d times, want once:\n%s", n, log.String())

@@ -14,7 +14,6 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-	"time"
 )
 
 // Log is the output of a server. It is safe for concurrent use.
@@ -41,39 +40,18 @@ var address = regexp.MustCompile(`(https?://|address="?)(127\.0\.0\.1:[1-9]\d*)`
 // URL waits until the log has an address of this machine.
 func (l *Log) URL(t *testing.T) (url string) {
 	t.Helper()
-	Until(t, "address", func() bool {
+	Until(t, "address in the log", func() (bool, any) {
 		found := address.FindStringSubmatch(l.String())
 		if found == nil {
-			return false
+			return false, l
 		}
 		url = "http://" + found[2]
 		if strings.HasPrefix(found[1], "http") {
 			url = found[1] + found[2]
 		}
-		return true
+		return true, url
 	})
 	return url
-}
-
-// Until is [Wait], and ends the test if ok stays false.
-func Until(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	if !Wait(ok) {
-		t.Fatalf("no %s in time", what)
-	}
-}
-
-// Wait repeats ok until ok returns true. It returns false after two minutes.
-func Wait(ok func() bool) bool {
-	pause := time.NewTicker(50 * time.Millisecond)
-	defer pause.Stop()
-	for range 2400 {
-		if ok() {
-			return true
-		}
-		<-pause.C
-	}
-	return false
 }
 
 // Start runs f until the test ends. If f returns an error, the test fails and prints the log.
@@ -94,20 +72,29 @@ func Start(t *testing.T, log *Log, f func(ctx context.Context) error) {
 func Process(t *testing.T, env []string, program string, args ...string) *Log {
 	t.Helper()
 	log := new(Log)
-	ctx, stop := context.WithCancel(context.Background())
-	cmd := exec.CommandContext(ctx, program, args...)
-	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
-	cmd.WaitDelay = 20 * time.Second
+	cmd := exec.Command(program, args...)
 	cmd.Stdout, cmd.Stderr, cmd.Env = log, log, append(os.Environ(), env...)
 	if err := cmd.Start(); err != nil {
-		stop()
 		t.Fatalf("%v: make deps installs what the tests start", err)
 	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
 	t.Cleanup(func() {
-		stop()
-		if err := cmd.Wait(); cmd.ProcessState.ExitCode() > 0 {
-			t.Errorf("%s: %v", program, err)
+		defer cmd.Process.Kill() //nolint:errcheck // it has ended already, unless the wait has failed
+		if err := cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
+			t.Error(err)
 		}
+		Until(t, "end of "+program, func() (bool, any) {
+			select {
+			case err := <-ended:
+				if cmd.ProcessState.ExitCode() > 0 {
+					t.Errorf("%s: %v", program, err)
+				}
+				return true, nil
+			default:
+				return false, log
+			}
+		})
 		if t.Failed() {
 			t.Logf("%s said:\n%s", program, log)
 		}

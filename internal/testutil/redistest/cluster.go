@@ -25,8 +25,8 @@ func RunCluster(t TB) *Cluster {
 	return runCluster(t, masters)
 }
 
-// RunReplicatedCluster is RunCluster with a replica of each master. A replica takes over some three
-// seconds after its master has died.
+// RunReplicatedCluster is RunCluster with a replica of each master. A replica takes over only after
+// [Cluster.Kill].
 func RunReplicatedCluster(t TB) *Cluster {
 	t.Helper()
 	return runCluster(t, 2*masters)
@@ -36,7 +36,7 @@ func runCluster(t TB, nodes int) *Cluster {
 	t.Helper()
 	c := &Cluster{t: t}
 	for range nodes {
-		c.Nodes = append(c.Nodes, Run(t, "--cluster-enabled", "yes", "--cluster-node-timeout", "2000", "--repl-diskless-sync-delay", "0"))
+		c.Nodes = append(c.Nodes, Run(t, "--cluster-enabled", "yes", "--cluster-node-timeout", strconv.Itoa(detectorTime), "--repl-diskless-sync-delay", "0"))
 	}
 	for i := range c.Nodes {
 		c.must(c.join(i))
@@ -111,7 +111,8 @@ func (c *Cluster) Master(key string) *Server {
 	return nil
 }
 
-// Kill kills a master, and waits until its replica serves all of its slots. It returns the replica.
+// Kill kills a master, and waits until its replica serves all of its slots. It returns the replica,
+// which has all writes from before the call.
 func (c *Cluster) Kill(master *Server) (successor *Server) {
 	c.t.Helper()
 	for _, node := range c.Nodes {
@@ -122,15 +123,27 @@ func (c *Cluster) Kill(master *Server) (successor *Server) {
 		info, err := rdb.Info(context.Background(), "replication").Result()
 		_ = rdb.Close()
 		if c.must(err); wantField(info, "master_port", master.portText()) == nil {
+			c.detectAfter(5000)
 			c.must(node.follow(master))
 			c.must(master.Stop())
 			c.must(node.waitForRole("master"))
 			c.waitUntilComplete([]*Server{node})
+			c.detectAfter(detectorTime)
 			return node
 		}
 	}
 	c.t.Fatalf("%s has no replica", master.Addr())
 	return nil
+}
+
+// detectAfter sets after how many milliseconds the nodes that run take another one for dead.
+func (c *Cluster) detectAfter(ms int) {
+	c.t.Helper()
+	for _, node := range c.Nodes {
+		if node.Pid() != 0 {
+			c.must(node.do("config", "set", "cluster-node-timeout", ms))
+		}
+	}
 }
 
 // Revive starts a dead node again, and waits until it is a replica of the node that has its slots now.
@@ -163,7 +176,7 @@ func (c *Cluster) MoveSlot(key string, n int, between func(moved int)) {
 		if len(keys) == 0 {
 			break
 		}
-		args := []any{"migrate", "127.0.0.1", to.portText(), "", 0, 10000, "keys"}
+		args := []any{"migrate", "127.0.0.1", to.portText(), "", 0, detectorTime, "keys"}
 		for _, key := range keys {
 			args = append(args, key)
 		}
@@ -180,7 +193,10 @@ func (c *Cluster) MoveSlot(key string, n int, between func(moved int)) {
 
 // Options returns new options for a client.
 func (c *Cluster) Options() *redis.ClusterOptions {
-	options := &redis.ClusterOptions{MaintNotificationsConfig: noNotifications()}
+	options := &redis.ClusterOptions{
+		DialTimeout: patience, ReadTimeout: patience, WriteTimeout: patience, ContextTimeoutEnabled: true,
+		MaintNotificationsConfig: noNotifications(),
+	}
 	for _, node := range c.Nodes {
 		options.Addrs = append(options.Addrs, node.Addr())
 	}

@@ -28,7 +28,7 @@ func Mini(t TB) (*miniredis.Miniredis, redis.UniversalClient) {
 // MiniClient returns one more client of a miniredis.
 func MiniClient(t TB, m *miniredis.Miniredis) redis.UniversalClient {
 	t.Helper()
-	rdb := redis.NewClient(&redis.Options{
+	rdb := redis.NewClient(Patient(&redis.Options{
 		// Not a name, because looking up names leaves goroutines outside the bubble.
 		Addr: "127.0.0.1:6379",
 		Dialer: func(context.Context, string, string) (net.Conn, error) {
@@ -42,7 +42,7 @@ func MiniClient(t TB, m *miniredis.Miniredis) redis.UniversalClient {
 		// across bubbles, which panics.
 		PoolSize:                 1000,
 		MaintNotificationsConfig: noNotifications(),
-	})
+	}))
 	closeAfter(t, rdb)
 	return rdb
 }

@@ -3,6 +3,7 @@ package redistest
 import (
 	"context"
 	"errors"
+	"strconv"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -38,7 +39,7 @@ func (s *Sentinel) watch() error {
 	ctx := context.Background()
 	err := errors.Join(
 		rdb.Monitor(ctx, PrimaryName, "127.0.0.1", s.primary.portText(), "1").Err(),
-		rdb.Set(ctx, PrimaryName, "down-after-milliseconds", "30000").Err(), // for a busy machine
+		rdb.Set(ctx, PrimaryName, "down-after-milliseconds", strconv.Itoa(detectorTime)).Err(),
 		rdb.Set(ctx, PrimaryName, "failover-timeout", "2000").Err(),
 	)
 	if err != nil {
@@ -56,21 +57,29 @@ func (s *Sentinel) watch() error {
 	})
 }
 
-// KillPrimary kills the primary, and waits until the replica is the new one.
+// KillPrimary kills the primary, and waits until the replica, which has all writes from before the
+// call, is the new one.
 func (s *Sentinel) KillPrimary() error {
 	rdb := redis.NewSentinelClient(s.Watcher.Options())
 	defer rdb.Close()
+	detectAfter := func(ms int) error {
+		return rdb.Set(context.Background(), PrimaryName, "down-after-milliseconds", strconv.Itoa(ms)).Err()
+	}
 	return errors.Join(
+		detectAfter(500),
 		s.replica.follow(s.primary),
-		rdb.Set(context.Background(), PrimaryName, "down-after-milliseconds", "500").Err(),
 		s.primary.Stop(),
 		s.replica.waitForRole("master"),
+		detectAfter(detectorTime),
 	)
 }
 
 // Options returns options for a client that asks the sentinel for the primary.
 func (s *Sentinel) Options() *redis.FailoverOptions {
-	return &redis.FailoverOptions{MasterName: PrimaryName, SentinelAddrs: []string{s.Watcher.Addr()}}
+	return &redis.FailoverOptions{
+		MasterName: PrimaryName, SentinelAddrs: []string{s.Watcher.Addr()},
+		DialTimeout: patience, ReadTimeout: patience, WriteTimeout: patience, ContextTimeoutEnabled: true,
+	}
 }
 
 // Client returns a new client of the current primary, which the caller must close.

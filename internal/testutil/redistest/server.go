@@ -13,10 +13,11 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"github.com/headgate/headgate/internal/testutil/proctest"
 )
 
 // Server is a redis-server process on a loopback port. It is not safe for concurrent use.
@@ -118,9 +119,9 @@ func (s *Server) Certificates() Certificates { return s.certificates }
 
 // Options returns new options for a client.
 func (s *Server) Options() *redis.Options {
-	return &redis.Options{
+	return Patient(&redis.Options{
 		Addr: s.Addr(), Username: s.user, Password: s.user, TLSConfig: s.tls, MaintNotificationsConfig: noNotifications(),
-	}
+	})
 }
 
 // noNotifications keeps clients from asking for notifications of Redis Cloud, for which go-redis
@@ -272,18 +273,13 @@ func (s *Server) waitForRole(role string) error {
 	return s.waitForInfo(func(info string) error { return wantField(info, "role", role) }, "replication")
 }
 
-// poll repeats check for some 20 s, until it succeeds or returns errExited.
+// poll repeats check until it succeeds or returns errExited.
 func poll(what string, check func(context.Context) error) error {
 	var err error
-	for range 4000 {
-		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-		err = check(ctx)
-		cancel()
-		if err == nil || errors.Is(err, errExited) {
-			break
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
+	proctest.Wait(func() bool {
+		err = check(context.Background())
+		return err == nil || errors.Is(err, errExited)
+	})
 	if err != nil {
 		return fmt.Errorf("%s is not ready: %w", what, err)
 	}

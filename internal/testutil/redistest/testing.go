@@ -30,14 +30,14 @@ func Real(t TB) redis.UniversalClient {
 // Run is [Start] for a test.
 func Run(t TB, args ...string) *Server {
 	t.Helper()
-	return begin(t, &Server{dir: folder(t), args: args})
+	return begin(t, &Server{dir: Folder(t), args: args})
 }
 
 // RunTLS is [Run] for a server that speaks only TLS. [Server.Options] trusts its certificate, and
 // [Server.Certificates] has the files.
 func RunTLS(t TB, args ...string) *Server {
 	t.Helper()
-	s := &Server{dir: folder(t)}
+	s := &Server{dir: Folder(t)}
 	var err error
 	if s.certificates, err = WriteCertificates(s.dir); err == nil {
 		s.tls, err = s.certificates.config()
@@ -63,12 +63,18 @@ func begin(t TB, s *Server) *Server {
 	return s
 }
 
-func folder(t TB) string {
+// Folder returns a new folder, which ends with the test. The path of a Unix socket has at most 104
+// characters, and T.TempDir is longer on every Mac.
+func Folder(t TB) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "redistest-")
+	dir, err := os.MkdirTemp("/tmp", "r")
+	if err != nil {
+		dir, err = os.MkdirTemp("", "r")
+	}
 	if err != nil {
 		t.Fatalf("%v", err)
 	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	return dir
 }
 

@@ -32,7 +32,7 @@ func RunWithUsers(t TB, document, scope string, args ...string) (*Server, Users)
 	if err != nil || len(users) == 0 {
 		t.Fatalf("%s has no line of an aclfile: %v", document, err)
 	}
-	s := &Server{dir: folder(t), user: admin}
+	s := &Server{dir: Folder(t), user: admin}
 	file := filepath.Join(s.dir, "users.acl")
 	if err := os.WriteFile(file, []byte(lines), 0o600); err != nil {
 		t.Fatalf("%v", err)

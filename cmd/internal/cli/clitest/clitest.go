@@ -152,9 +152,9 @@ func poll(ts *testscript.TestScript, neg bool, args []string) {
 	want, err := regexp.Compile("(?m)" + args[0])
 	ts.Check(err)
 	var out Output
-	until(ts, "output like "+args[0], func() bool {
+	proctest.Until(ts, "output like "+args[0], func() (bool, any) {
 		out = execute(ts, args[1:])
-		return want.MatchString(out.Out + out.Err)
+		return want.MatchString(out.Out + out.Err), out.Out + out.Err
 	})
 	showOutput(ts, args[1:], out)
 }
@@ -162,12 +162,6 @@ func poll(ts *testscript.TestScript, neg bool, args []string) {
 func requireUsage(ts *testscript.TestScript, ok bool, text string) {
 	if !ok {
 		ts.Fatalf("usage: %s", text)
-	}
-}
-
-func until(ts *testscript.TestScript, what string, ok func() bool) {
-	if !proctest.Wait(ok) {
-		ts.Fatalf("no %s in time", what)
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/headgate/headgate/internal/testutil/proctest"
 	"github.com/headgate/headgate/internal/testutil/redistest"
 )
 
@@ -97,17 +98,16 @@ func jobs(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(err)
 	queue := append(args, "default")[2]
 	inspector := asynq.NewInspectorFromRedisClient(serverOf(ts).redis.client)
-	got := -1
-	until(ts, args[1]+" jobs "+args[0], func() bool {
+	proctest.Until(ts, fmt.Sprint(want, " jobs ", args[0]), func() (bool, any) {
 		info, err := inspector.GetQueueInfo(queue)
 		if err != nil {
 			info = &asynq.QueueInfo{} // there is no such queue yet
 		}
-		got = map[string]int{
+		got := map[string]int{
 			"pending": info.Pending, "active": info.Active, "scheduled": info.Scheduled,
 			"retry": info.Retry, "archived": info.Archived, "completed": info.Completed, "any": info.Size,
 		}[args[0]]
-		return got == want
+		return got == want, got
 	})
 }
 
@@ -202,7 +202,7 @@ func calls(ts *testscript.TestScript, neg bool, args []string) {
 	requireUsage(ts, !neg && (len(args) == 1 || len(args) == 2), "calls N [PATH]")
 	want, err := strconv.Atoi(args[0])
 	ts.Check(err)
-	until(ts, args[0]+" calls", func() bool { return serverOf(ts).count(args[1:]) >= want })
+	proctest.Until(ts, args[0]+" calls", func() (bool, any) { got := serverOf(ts).count(args[1:]); return got >= want, got })
 	if got := serverOf(ts).count(args[1:]); got != want {
 		ts.Fatalf("%d calls, want %d", got, want)
 	}

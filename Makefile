@@ -1,8 +1,8 @@
 .DEFAULT_GOAL := help
-.PHONY: help deps test quick race fuzz sim path lint fmt bench chaos demo screenshots up
+.PHONY: help deps test quick slow race fuzz sim path lint fmt bench chaos demo screenshots up
 
 GOLANGCI := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
-GOTEST   := go test -count=1 -timeout 15m
+GOTEST   := go test -count=1 -timeout 1h
 CORES    := $(shell getconf _NPROCESSORS_ONLN)
 SUDO     := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 
@@ -62,6 +62,17 @@ quick: export GOGC = 300
 quick: ## vet, check the format and run the quick tests
 	$(CHECK)
 	$(GOTEST) -vet=off -short $$(go list work | grep -vE '/headgate/($(SLOW))$$')
+
+# The packages whose tests start processes run on a machine that is too small (internal/testutil/stall).
+# Of ./scheduler only some tests do. The others run in virtual time, which no stall reaches.
+PROCESSES = redistest\.(Run|Real|Both|Clocked)|exec\.Command|proctest\.Process|clitest\.Run
+STALLED   = $$(grep -rlE --include='*_test.go' '$(PROCESSES)' */ | xargs -n 1 dirname | sort -u | grep -v '^scheduler$$' | sed 's,^,./,')
+slow: export CGO_ENABLED = 0
+slow: export GOFLAGS := $(GOFLAGS) -trimpath
+slow: deps ## run the tests that start processes beside two burners, with a random third of the processes frozen at a time
+	@folder=$$(mktemp -d) && trap 'rm -r $$folder' EXIT && go build -o $$folder/stall ./internal/testutil/stall && \
+	$(GOTEST) -vet=off -p 1 -exec "$$folder/stall -seed $(SEED)" $(STALLED) && \
+	$(GOTEST) -vet=off -p 1 -exec "$$folder/stall -seed $(SEED)" ./scheduler -run 'TestCluster|TestSentinel|TestShards_RealCluster|TestOutage'
 
 race: deps ## run all tests with the race detector
 	$(GOTEST) -race work

@@ -108,9 +108,10 @@ func (s *staller) stall() error {
 	if err != nil {
 		return err
 	}
+	s.random.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
 	s.stalls++
-	for _, pid := range all {
-		if s.random.IntN(3) == 0 && syscall.Kill(pid, syscall.SIGSTOP) == nil {
+	for _, pid := range all[:(len(all)+s.random.IntN(3))/3] {
+		if syscall.Kill(pid, syscall.SIGSTOP) == nil {
 			defer syscall.Kill(pid, syscall.SIGCONT) //nolint:errcheck // the process has ended
 			s.frozen++
 		}

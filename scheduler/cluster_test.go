@@ -94,7 +94,6 @@ func (s *shards) runsAgain(some ...*stack) {
 			return len(runs) >= st.enqueued-shardSlots || len(runs) > 0 && !runs[len(runs)-1].at.Before(began)
 		})
 	}
-	s.t.Logf("jobs start again within %s", time.Since(began))
 }
 
 // kill kills a master, and returns when its replica has taken over.

@@ -42,9 +42,7 @@ func TestChaos(t *testing.T) {
 		c.startWorker(i, 0)
 		c.startWorker(i, 1)
 	}
-	for c.callCount() < 30 { // all run
-		c.wait(50 * time.Millisecond)
-	}
+	proctest.Until(t, "call of all workers", func() (bool, any) { n := c.callCount(); return n >= 30, n })
 	pause := c.expectedRun(*chaosJobs) / time.Duration(*chaosFaults+1)
 	for range *chaosFaults {
 		c.wait(pause/2 + rand.N(pause)) //nolint:gosec // the time of a fault is no secret
@@ -80,18 +78,10 @@ func (c *chaos) enqueue(jobs int) {
 func (c *chaos) settle() {
 	c.t.Helper()
 	inspector := asynq.NewInspectorFromRedisClient(c.rdb)
-	deadline := time.After(5 * time.Minute)
-	for {
+	proctest.Until(c.t, "end of all jobs", func() (bool, any) {
 		left := c.unfinished(inspector)
-		if len(left) == 0 {
-			return
-		}
-		select {
-		case <-deadline:
-			c.t.Fatalf("%d jobs have not ended: %s", len(left), strings.Join(left[:min(10, len(left))], ", "))
-		case <-time.After(200 * time.Millisecond):
-		}
-	}
+		return len(left) == 0, fmt.Sprintf("%d have not ended: %s", len(left), strings.Join(left[:min(10, len(left))], ", "))
+	})
 }
 
 // unfinished lists the jobs that have not ended, with their state.
@@ -183,10 +173,7 @@ func (c *chaos) judgeRepeats() (repeated int) {
 // judgeRest waits until Redis has no waiting job, lane, lease or reservation any more.
 func (c *chaos) judgeRest() {
 	c.t.Helper()
-	var left []string
-	if !proctest.Wait(func() bool { left = c.leftovers(); return len(left) == 0 }) {
-		c.t.Errorf("left in Redis: %s", strings.Join(left, ", "))
-	}
+	proctest.Until(c.t, "end of what is left in Redis", func() (bool, any) { left := c.leftovers(); return len(left) == 0, left })
 }
 
 // leftovers are keys that have something although no job waits or runs.

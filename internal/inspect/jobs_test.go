@@ -56,7 +56,7 @@ func TestList(t *testing.T) {
 				t.Errorf("job %q of queue %q says %q", job.ID, job.Queue, job.LastErr)
 			}
 			i, errID := strconv.Atoi(job.ID)
-			if err != nil || errID != nil || archived && time.Since(job.Since) < 55*time.Minute {
+			if err != nil || errID != nil || archived && job.Since.After(time.Now().Add(-55*time.Minute)) {
 				t.Fatalf("%+v, %v", job, err)
 			}
 			listed = append(listed, i)

@@ -48,8 +48,13 @@ func (c *chaos) faultCounts() string {
 var faultKinds = map[string]func(*chaos){
 	"kill -9":        func(c *chaos) { c.kill(c.randomWorker()) },
 	"kill -9 leader": func(c *chaos) { c.kill(c.leader()) },
-	"SIGSTOP":        func(c *chaos) { c.stop(c.randomWorker()) },
-	"SIGSTOP leader": func(c *chaos) { c.stop(c.leader()) },
+	"SIGSTOP":        func(c *chaos) { c.stop(1200*time.Millisecond, c.randomWorker()) },
+	"SIGSTOP leader": func(c *chaos) { c.stop(1200*time.Millisecond, c.leader()) },
+	"stall": func(c *chaos) { // as a crowded machine does, see internal/testutil/stall
+		all := append(c.names(), redisName)
+		c.random.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+		c.stop(2200*time.Millisecond, all[:len(all)/3]...)
+	},
 	"SIGTERM": func(c *chaos) {
 		w := c.workers[c.randomWorker()]
 		c.try(w.cmd.Process.Signal(syscall.SIGTERM))
@@ -127,11 +132,24 @@ func (c *chaos) kill(name string) {
 	c.startWorker(w.deployment, w.number)
 }
 
-// stop suspends a worker for up to 1.5 s.
-func (c *chaos) stop(name string) {
-	thaw := proctest.Freeze(c.t, c.workers[name].cmd.Process.Pid)
-	c.wait(300*time.Millisecond + time.Duration(c.random.IntN(1200))*time.Millisecond)
+// redisName is the name of the redis-server among those of the workers.
+const redisName = "redis-server"
+
+// stop suspends processes for 0.3 s and up to more.
+func (c *chaos) stop(more time.Duration, names ...string) {
+	var pids []int
+	for _, name := range names {
+		if name == redisName {
+			pids = append(pids, c.server.Pid())
+		} else {
+			pids = append(pids, c.workers[name].cmd.Process.Pid)
+		}
+	}
+	thaw := proctest.Freeze(c.t, pids...)
+	c.wait(300*time.Millisecond + time.Duration(c.random.Int64N(int64(more))))
 	resumed := time.Now()
 	thaw()
-	c.stops[name] = append(c.stops[name], resumed)
+	for _, name := range names {
+		c.stops[name] = append(c.stops[name], resumed)
+	}
 }

@@ -13,9 +13,9 @@ import (
 // [LockFreezes].
 const FreezeLock = "HEADGATE_FREEZE_LOCK"
 
-// Freeze stops a process until thaw is called or the test ends. The command internal/testutil/stall
-// stops processes, too, and would continue this one. So it stops none until thaw.
-func Freeze(t *testing.T, pid int) (thaw func()) {
+// Freeze stops processes until thaw is called or the test ends. The command internal/testutil/stall
+// stops processes, too, and would continue these. So it stops none until thaw.
+func Freeze(t *testing.T, pids ...int) (thaw func()) {
 	t.Helper()
 	unlock := func() {}
 	if file := os.Getenv(FreezeLock); file != "" {
@@ -25,12 +25,16 @@ func Freeze(t *testing.T, pid int) (thaw func()) {
 		}
 	}
 	thaw = sync.OnceFunc(func() {
-		_ = syscall.Kill(pid, syscall.SIGCONT)
+		for _, pid := range pids {
+			_ = syscall.Kill(pid, syscall.SIGCONT)
+		}
 		unlock()
 	})
 	t.Cleanup(thaw)
-	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
+	for _, pid := range pids {
+		if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+			t.Fatal(err)
+		}
 	}
 	return thaw
 }

@@ -77,10 +77,10 @@ func TestPrefetch_AllFreeSlots(t *testing.T) {
 		ctx := t.Context()
 		script.New("asynq/dequeue").Load(ctx, rdb)
 		want := addMany(t, rdb, 15)
+		before := rdb.Time(ctx).Val()
 		sent := &tap{is: func(redis.Cmder) bool { return true }}
 		rdb.AddHook(sent.hook())
 		a := newDequeuer(t, rdb, 10)
-		before := rdb.Time(ctx).Val()
 		got := a.take(t, 10)
 		if !slices.Equal(got, want[:10]) {
 			t.Errorf("order %v, want %v", got, want[:10])

@@ -123,7 +123,7 @@ func (c *Cluster) Kill(master *Server) (successor *Server) {
 		info, err := rdb.Info(context.Background(), "replication").Result()
 		_ = rdb.Close()
 		if c.must(err); wantField(info, "master_port", master.portText()) == nil {
-			c.detectAfter(5000)
+			c.detectAfter(3000)
 			c.must(node.follow(master))
 			c.must(master.Stop())
 			c.must(node.waitForRole("master"))

@@ -121,12 +121,14 @@ func (r redises) start(t testing.TB, s settings) *stack {
 // idle are polls that cost little in virtual time.
 var idle = asynq.Config{Concurrency: 4, TaskCheckInterval: 10 * time.Second, DelayedTaskCheckInterval: 20 * time.Second}
 
-// quick are polls as a Server sets them, but fewer: miniredis takes a third of a millisecond for
-// each.
-var quick = asynq.Config{Concurrency: 4, TaskCheckInterval: 20 * time.Millisecond}
+// quick are a Server's own polls: after 10 ms, then later and later, up to a second.
+var quick = asynq.Config{Concurrency: 4}
+
+// eager are polls that find a job soon which asynq's own client has enqueued.
+var eager = asynq.Config{Concurrency: 4, TaskCheckInterval: 50 * time.Millisecond}
 
 // oneWorker is quick with one worker, so that jobs run in their order.
-var oneWorker = asynq.Config{Concurrency: 1, TaskCheckInterval: 20 * time.Millisecond}
+var oneWorker = asynq.Config{Concurrency: 1}
 
 // retrying returns a configuration with another delay between attempts.
 func retrying(config asynq.Config, delay time.Duration) asynq.Config {
@@ -146,7 +148,7 @@ func start(t testing.TB, rdb redis.UniversalClient, s settings) *stack {
 	if s.redis == nil {
 		s.redis = rdb
 	}
-	takeOut(rdb, s.redis)
+	takeOut(t, rdb, s.redis)
 	st := &stack{t: t, rdb: rdb, limits: s.redis, limiter: newSpy(s.redis, throttle.Options{Logger: s.log}), handle: s.handle, rule: s.rule, oneClock: s.oneClock}
 	st.connect(rdb)
 	st.limiter.asked, st.limiter.freed, st.limiter.extend = s.asked, s.freed, s.extend

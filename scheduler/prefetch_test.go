@@ -30,7 +30,7 @@ type dequeuer struct {
 
 func newDequeuer(t *testing.T, rdb redis.UniversalClient, slots int) dequeuer {
 	t.Helper()
-	takeOut(rdb)
+	takeOut(t, rdb)
 	s, err := NewServer(rdb, Rules{RuleFor: func(context.Context, *asynq.Task) (Rule, error) { return Rule{}, nil }}, asynq.Config{Concurrency: slots, Logger: silent{}})
 	if err != nil {
 		t.Fatal(err)

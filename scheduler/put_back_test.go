@@ -51,7 +51,7 @@ func TestPutBack_OutlastsWait(t *testing.T) {
 // put-back comes as soon as that is written, and not after its permits have gone to another job.
 func TestPutBack_GrantedMeanwhile(t *testing.T) {
 	writes := &tap{is: isScript("asynq/put_back"), takes: 35 * time.Millisecond}
-	virtual(t, settings{config: quick, limits: []throttle.Limit{funnel("api", 50, 1)}, hooks: []redis.Hook{writes.hook()}}, func(_ *testing.T, st *stack) {
+	virtual(t, settings{config: eager, limits: []throttle.Limit{funnel("api", 50, 1)}, hooks: []redis.Hook{writes.hook()}}, func(_ *testing.T, st *stack) {
 		time.Sleep(11 * time.Second) // the dispatcher leads, and sleeps
 		began := time.Now()
 		st.enqueueN(2, "")

@@ -182,13 +182,19 @@ var breaksOff = regexp.MustCompile(`(?i)compiling|running script|user_script|att
 const withoutEnv = "HEADGATE_WITHOUT"
 
 // takeOut takes the piece out that the environment names, if any, between a process and its Redis.
-func takeOut(clients ...redis.UniversalClient) {
+// When the test has failed, the process ends with the next command, because one failure is enough.
+func takeOut(t testing.TB, clients ...redis.UniversalClient) {
 	for _, p := range pieces {
 		if p.name != os.Getenv(withoutEnv) {
 			continue
 		}
 		for _, rdb := range slices.Compact(clients) {
-			rdb.AddHook(redistest.Hook(p.around))
+			rdb.AddHook(redistest.Hook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+				if t.Failed() {
+					os.Exit(1)
+				}
+				return p.around(ctx, cmd, next)
+			}))
 		}
 	}
 }
@@ -202,7 +208,7 @@ func TestEveryPieceIsNeeded(t *testing.T) {
 	for _, p := range pieces {
 		t.Run(p.name, func(t *testing.T) {
 			t.Parallel()
-			run := exec.CommandContext(t.Context(), os.Args[0], "-test.run", p.breaks, "-first", strconv.Itoa(p.first), "-seeds", "60")
+			run := exec.CommandContext(t.Context(), os.Args[0], "-test.v", "-test.failfast", "-test.run", p.breaks, "-first", strconv.Itoa(p.first), "-seeds", "60")
 			run.Env = append(os.Environ(), withoutEnv+"="+p.name, "GOMAXPROCS=1") // as others run beside it
 			out, err := run.CombinedOutput()
 			_, failed := errors.AsType[*exec.ExitError](err)
@@ -212,12 +218,10 @@ func TestEveryPieceIsNeeded(t *testing.T) {
 			if !strings.Contains(string(out), takenOut) {
 				t.Fatalf("it was not taken out of anything, but %s fails:\n%s", p.breaks, out)
 			}
-			t.Logf("without it:\n%s", firstLines(string(out), 4))
+			t.Logf("without it:\n%s", failure.FindString(string(out)))
 		})
 	}
 }
 
-func firstLines(text string, n int) string {
-	lines := strings.SplitAfterN(text, "\n", n+1)
-	return strings.Join(lines[:min(n, len(lines))], "")
-}
+// failure finds what a test says when it fails.
+var failure = regexp.MustCompile(`\w+_test\.go:\d+: .*`)

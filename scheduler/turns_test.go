@@ -57,7 +57,7 @@ func TestTurns_OverlappingLimits(t *testing.T) {
 
 // TestTurns_PausedQueue: a paused queue takes no turns from another one.
 func TestTurns_PausedQueue(t *testing.T) {
-	config := quick
+	config := eager
 	config.Queues = map[string]int{"default": 1, "other": 1}
 	virtual(t, settings{config: config, limits: []throttle.Limit{funnel("api", 50, 10)}}, func(_ *testing.T, st *stack) {
 		st.enqueueN(60, "", asynq.Queue("other"))

@@ -127,13 +127,13 @@ type lossyWorld struct {
 // lossySettings are a server whose jobs need limits of all kinds. A job's payload is what it needs, and
 // its fairness key.
 func lossySettings(log *slog.Logger) settings {
-	slow := throttle.PerMinute(20)
+	slow := throttle.PerMinute(10)
 	return settings{
 		config: asynq.Config{Concurrency: 20, DelayedTaskCheckInterval: time.Second, Queues: map[string]int{"default": 2, "other": 1}},
 		limits: []throttle.Limit{
 			{
 				Name: "api", Kind: throttle.Funnel, Rate: slow, Capacity: 1, Adapt: &throttle.Adapt{Min: throttle.PerMinute(1)},
-				Overrides: map[string]throttle.Override{"host": {Rate: throttle.PerMinute(21)}},
+				Overrides: map[string]throttle.Override{"host": {Rate: throttle.PerMinute(11)}},
 			},
 			{Name: "bucket", Kind: throttle.TokenBucket, Rate: slow, Capacity: 2},
 			{Name: "log", Kind: throttle.SlidingLog, Rate: slow},
@@ -163,12 +163,12 @@ func newLossyWorld(t *testing.T, st *stack) *lossyWorld {
 	st.must(st.limiter.Set(ctx, throttle.Limit{Name: "gone", Kind: throttle.Funnel, Rate: throttle.PerMinute(20)}))
 	st.must(st.limiter.Delete(ctx, "gone"))
 	st.must(st.limiter.Block(ctx, "log", "blocked", time.Now().Add(10*time.Minute)))
-	st.must(st.limiter.SetKey(ctx, "bucket", "faster", throttle.Override{Rate: throttle.PerMinute(40)}))
+	st.must(st.limiter.SetKey(ctx, "bucket", "faster", throttle.Override{Rate: throttle.PerMinute(20)}))
 	st.must(st.limiter.SetKey(ctx, "bucket", "no more", throttle.Override{Rate: throttle.PerMinute(40)}))
 	st.must(st.limiter.UnsetKey(ctx, "bucket", "no more"))
 	_, err := st.limiter.Throttle(ctx, "cell", 1, 1, time.Hour, 1)
 	st.must(err)
-	for i := range 24 {
+	for i := range 14 {
 		for k, needs := range []string{"api", "api/host", "bucket", "log day", "parts slots", "window bucket/faster"} {
 			st.enqueue(needing(fmt.Sprint(needs, ",", i%2)), asynq.Queue([]string{"default", "other"}[(i/2+k)%2]))
 			w.jobs++

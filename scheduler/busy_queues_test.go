@@ -59,8 +59,9 @@ func (b busyQueues) worker(workers int, queues map[string]int) settings {
 
 func (b busyQueues) run(t *testing.T, first *stack) {
 	t.Cleanup(func() { time.Sleep(b.takes) }) // jobs that outlast the shutdown
-	const seconds = 10
-	for i := range 600 {
+	measured := max(5*time.Second, b.takes)
+	permits := 20 * measured.Seconds()
+	for i := range 300 {
 		first.enqueue(needing("api"), numbered("free", i), asynq.Queue("free"))
 	}
 	all := []*stack{first}
@@ -74,7 +75,7 @@ func (b busyQueues) run(t *testing.T, first *stack) {
 			first.enqueue(needing(""), numbered("plain"+queue, i), asynq.Queue(queue))
 		}
 		all = append(all, first.beside(b.worker(5, queues)))
-		for i := range 100 {
+		for i := range 60 {
 			first.enqueue(needing("api"), numbered(queue, i), asynq.Queue(queue))
 		}
 	}
@@ -89,7 +90,7 @@ func (b busyQueues) run(t *testing.T, first *stack) {
 		time.Sleep(5 * time.Second)
 	}
 	began := time.Now()
-	time.Sleep(seconds * time.Second)
+	time.Sleep(measured)
 	used, free := 0, 0
 	for _, st := range all {
 		for _, r := range st.ran() {
@@ -101,10 +102,10 @@ func (b busyQueues) run(t *testing.T, first *stack) {
 			}
 		}
 	}
-	if used < 98*20*seconds/100 {
-		t.Errorf("%d permits used of %d, want 98 %%", used, 20*seconds)
+	if float64(used) < 0.98*permits {
+		t.Errorf("%d permits used of %.0f, want 98 %%", used, permits)
 	}
-	if want := b.free*20*seconds - float64(b.busy); float64(free) < want || free == used && b.plain == 0 {
+	if want := b.free*permits - float64(b.busy); float64(free) < want || free == used && b.plain == 0 {
 		t.Errorf("the free queue had %d of %d, want %.0f, and the busy queues some", free, used, want)
 	}
 }

@@ -145,16 +145,16 @@ func (s *shards) judge() {
 	s.t.Logf("%d jobs ran, %d of them more than once; %d permits were taken while a master was killed", s.total(), repeated, lost)
 }
 
-// TestCluster moves a slot and kills masters while jobs run in 16 shards.
+// TestCluster moves a slot and kills masters while jobs run in 8 shards.
 func TestCluster(t *testing.T) {
 	slow(t)
 	cluster := redistest.RunReplicatedCluster(t)
 	rdb := cluster.Client()
 	t.Cleanup(func() { _ = rdb.Close() })
 	testWholeSlot(t, cluster, rdb)
-	s := runShards(t, rdb, 16)
-	s.wait(2 * 16)
-	cluster.MoveSlot("{crawl.3}", 20, func(int) { s.wait(8) })
+	s := runShards(t, rdb, 8)
+	s.wait(2 * 8)
+	cluster.MoveSlot("{crawl.3}", 20, func(int) { s.wait(4) })
 	s.runsAgain(s.all[3])
 	for range *failovers {
 		s.enqueue(20)

@@ -1,6 +1,7 @@
 package redistest
 
 import (
+	"bytes"
 	"context"
 	"net"
 	"testing"
@@ -70,13 +71,13 @@ func newReadAhead(server net.Conn) net.Conn {
 	answers := make(chan []byte, 1<<12)
 	go func() {
 		defer close(answers)
+		buffer := make([]byte, 4096)
 		for {
-			buffer := make([]byte, 4096)
 			n, err := server.Read(buffer)
 			if err != nil {
 				return
 			}
-			answers <- buffer[:n]
+			answers <- bytes.Clone(buffer[:n])
 		}
 	}()
 	go func() {

@@ -79,6 +79,20 @@ func (c *Client) EnqueueContext(ctx context.Context, task *asynq.Task, opts ...a
 	return info, err
 }
 
+// QueueOf returns the asynq queue into which EnqueueContext puts a task: the task's own queue, or one
+// of its shards, for example crawl.7. It enqueues nothing, and sends nothing to Redis.
+func (c *Client) QueueOf(task *asynq.Task, opts ...asynq.Option) (string, error) {
+	shards := c.shards
+	if shards == nil {
+		shards = &clientShards{dryRun: newDryRun()}
+	}
+	part, _, err := shards.shardOf(task, opts)
+	if err != nil || part.Count == 0 {
+		return part.Queue, err
+	}
+	return part.Name(), nil
+}
+
 // EnqueueResult is the result of EnqueueAll for one task, as Enqueue would return it.
 type EnqueueResult struct {
 	Info *asynq.TaskInfo

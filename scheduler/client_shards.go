@@ -31,7 +31,7 @@ func newClientShards(rdb redis.UniversalClient, list []Shards) *clientShards {
 	if len(list) == 0 {
 		return nil
 	}
-	c := &clientShards{rdb: rdb, dryRun: asynq.NewClientFromRedisClient(dryRunRedis{}), checked: map[string]bool{}, keyOf: map[string]func(*asynq.Task) (string, error){}}
+	c := &clientShards{rdb: rdb, dryRun: newDryRun(), checked: map[string]bool{}, keyOf: map[string]func(*asynq.Task) (string, error){}}
 	c.queues, c.queuesErr = newQueues(list)
 	for _, q := range list {
 		c.keyOf[q.Queue] = q.KeyOf
@@ -39,23 +39,33 @@ func newClientShards(rdb redis.UniversalClient, list []Shards) *clientShards {
 	return c
 }
 
-// choose returns the options to enqueue a task to the right shard of its queue. It learns the
-// task's queue and ID from a dry run, because only asynq can read the options inside a task.
+// choose returns the options to enqueue a task to the right shard of its queue.
 func (c *clientShards) choose(ctx context.Context, task *asynq.Task, opts []asynq.Option) ([]asynq.Option, error) {
+	part, id, err := c.shardOf(task, opts)
+	if err != nil || part.Count == 0 {
+		return opts, err
+	}
+	if err := c.check(ctx, c.queues[part.Queue]); err != nil {
+		return nil, err
+	}
+	return append(slices.Clip(opts), asynq.Queue(part.Name()), asynq.TaskID(id)), nil
+}
+
+// shardOf returns the shard and the ID of a task. It learns the task's queue and ID from a dry run,
+// because only asynq can read the options inside a task. If the queue has no shards, shardOf returns
+// a Shard that has only the name of the queue.
+func (c *clientShards) shardOf(task *asynq.Task, opts []asynq.Option) (_ shard.Shard, id string, _ error) {
 	if c.queuesErr != nil {
-		return nil, c.queuesErr
+		return shard.Shard{}, "", c.queuesErr
 	}
 	lock := ""
-	info, err := c.dryRun.EnqueueContext(context.WithValue(ctx, lockKey{}, &lock), task, opts...)
+	info, err := c.dryRun.EnqueueContext(context.WithValue(context.Background(), lockKey{}, &lock), task, opts...)
 	if err != nil {
-		return nil, err
+		return shard.Shard{}, "", err
 	}
 	q := c.queues[c.queues.QueueOf(info.Queue)]
 	if q.Count == 0 {
-		return opts, nil
-	}
-	if err := c.check(ctx, q); err != nil {
-		return nil, err
+		return shard.Shard{Queue: info.Queue}, info.ID, nil
 	}
 	key, ok := headersIn(opts)[headerShardKey]
 	if !ok {
@@ -63,14 +73,14 @@ func (c *clientShards) choose(ctx context.Context, task *asynq.Task, opts []asyn
 	}
 	if keyOf := c.keyOf[q.Name]; !ok && keyOf != nil {
 		if key, err = keyOf(task); err != nil {
-			return nil, fmt.Errorf("shard key of a job of queue %s: %w", q.Name, err)
+			return shard.Shard{}, "", fmt.Errorf("shard key of a job of queue %s: %w", q.Name, err)
 		}
 		ok = true
 	}
 	if !ok {
 		key = cmp.Or(lock, info.ID)
 	}
-	return append(slices.Clip(opts), asynq.Queue(shard.ForKey(q.Name, key, q.Count).Name()), asynq.TaskID(info.ID)), nil
+	return shard.ForKey(q.Name, key, q.Count), info.ID, nil
 }
 
 // check returns an error if the queue's servers have another number of shards than this client.
@@ -93,6 +103,8 @@ func (c *clientShards) check(ctx context.Context, q shard.Queue) error {
 
 // lockKey is the context key of a *string that receives a task's Unique key, as asynq encodes it.
 type lockKey struct{}
+
+func newDryRun() *asynq.Client { return asynq.NewClientFromRedisClient(dryRunRedis{}) }
 
 // dryRunRedis is a Redis client that sends nothing and always reports that a task was enqueued.
 type dryRunRedis struct{ redis.UniversalClient }

@@ -148,7 +148,7 @@ func (e *enqueuer) fill(l *line) (err error) {
 	if !l.Deadline.IsZero() && time.Now().After(l.Deadline) {
 		return fmt.Errorf("deadline %s: want a time from now on", l.Deadline.Format(time.RFC3339))
 	}
-	l.shard, err = e.config.ShardOf(l.Queue, l.ID, l.Task())
+	l.shard, err = e.config.ShardOf(l.Task())
 	return err
 }
 

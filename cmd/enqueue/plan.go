@@ -101,7 +101,11 @@ func (p *plan) add(l line) error {
 		p.unbound++
 		return nil
 	}
-	like := waitdb.Job{JobID: throttle.JobID{Queue: l.Queue}, Fair: l.rule.FairnessKey, Weight: l.rule.FairnessWeight}
+	queue := l.Queue
+	if l.shard.Count > 0 {
+		queue = l.shard.Name() // the lanes of the waiting jobs have this name
+	}
+	like := waitdb.Job{JobID: throttle.JobID{Queue: queue}, Fair: l.rule.FairnessKey, Weight: l.rule.FairnessWeight}
 	if p.parts[l.shard] == nil {
 		p.parts[l.shard] = &forecast.Options{}
 	}

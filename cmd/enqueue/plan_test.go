@@ -2,6 +2,7 @@ package main
 
 import (
 	"io"
+	"reflect"
 	"testing"
 	"time"
 
@@ -96,6 +97,22 @@ func TestPlan_BehindWaitingJobs(t *testing.T) {
 	p = newTestPlan(t, rdb.URL())
 	planJobs(t, p, hourly, now)
 	wantPlan(t, p, 2*time.Hour, 2*time.Hour, "hourly")
+}
+
+// Planned jobs of a queue with shards run after the jobs that wait in their shard.
+func TestPlan_BehindWaitingJobsOfAShard(t *testing.T) {
+	part := shard.Shard{Queue: "crawl", Index: 2, Count: 4}
+	p := newTestPlan(t, "")
+	if err := p.add(line{Job: jobspec.Job{Options: jobspec.Options{Queue: "crawl"}}, rule: hourly, shard: part}); err != nil {
+		t.Fatal(err)
+	}
+	want := &forecast.Options{}
+	if err := want.Plan(waitdb.Job{JobID: throttle.JobID{Queue: "crawl.2"}}, 1, hourly.Needs...); err != nil {
+		t.Fatal(err)
+	}
+	if !reflect.DeepEqual(p.parts[part], want) {
+		t.Errorf("planned %+v, want the lane of the shard: %+v", p.parts[part], want)
+	}
 }
 
 // A job that could never run is a bad line.

@@ -218,6 +218,18 @@ func (r *replica) EnqueueContext(ctx context.Context, task *asynq.Task, opts ...
 	return info, err
 }
 
+func (r *replica) QueueOf(task *asynq.Task, opts ...asynq.Option) (string, error) {
+	if queue, ok := r.queue.(queueFinder); ok {
+		return queue.QueueOf(task, opts...)
+	}
+	for _, option := range opts {
+		if option.Type() == asynq.QueueOpt {
+			return option.Value().(string), nil
+		}
+	}
+	return "default", nil
+}
+
 func (r *replica) around(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
 	if cmd.Name() == "hello" || cmd.Name() == "client" {
 		return next(ctx, cmd) // a new connection

@@ -10,6 +10,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/headgate/headgate/internal/testutil/redistest"
+	"github.com/headgate/headgate/scheduler"
 )
 
 func TestOverlapSkip(t *testing.T) {
@@ -87,5 +88,46 @@ func TestRun_Scopes_ShareNothing(t *testing.T) {
 		if want := map[string]int{"": 3, "audit/": 3, "billing/": 2}; fmt.Sprint(times) != fmt.Sprint(want) {
 			b.Errorf("ticks %v, want %v: %v", times, want, slices.Sorted(slices.Values(b.q.ids())))
 		}
+	})
+}
+
+// TestOverlapSkip_Shards: in a queue with shards the jobs of an entry's ticks, and a triggered one,
+// are found in their shards, although two replicas enqueue each tick.
+func TestOverlapSkip_Shards(t *testing.T) {
+	inBubble(t, func(b *bubble) {
+		rdb := redistest.MiniClient(b, b.m)
+		tasks := asynq.NewInspectorFromRedisClient(rdb)
+		sharded := func(r *replica) {
+			r.queue = scheduler.NewClient(rdb, scheduler.Shards{Queue: "crawl", Count: 16})
+		}
+		entry := hourly(func(e *Entry) { e.Overlap, e.Queue = OverlapSkip, "crawl" })
+		r := b.start(sharded, entry)
+		other := b.start(sharded, entry)
+		unfinished := func() (queues []string) {
+			names, err := tasks.Queues()
+			b.must(err)
+			for _, name := range names {
+				pending, err := tasks.ListPendingTasks(name)
+				b.must(err)
+				for _, job := range pending {
+					queues = append(queues, job.Queue)
+				}
+			}
+			return queues
+		}
+		until(8, 30)
+		queues := unfinished()
+		if len(queues) != 1 {
+			b.Fatalf("after 8 ticks, unfinished jobs are in %v, want one", queues)
+		}
+		b.must(tasks.DeleteTask(queues[0], sweepIDs(1)[0]))
+		_, err := r.Trigger(b.Context(), "sweep")
+		b.must(err)
+		until(12, 30)
+		if queues := unfinished(); len(queues) != 1 {
+			b.Errorf("after a trigger and 4 ticks, unfinished jobs are in %v, want one", queues)
+		}
+		r.end()
+		other.end()
 	})
 }

@@ -132,21 +132,33 @@ func (e Entry) delay(id string) time.Duration {
 	return time.Duration(hash.Sum64()%steps) * time.Second
 }
 
-// enqueue enqueues a job and returns "ID QUEUE". If a job of this ID exists, enqueue returns no
-// error, because another replica or an earlier call has enqueued the job.
+// enqueue enqueues a job and returns "ID QUEUE". If the queue has shards, QUEUE is the job's shard.
+// If a job of this ID exists, enqueue returns no error, because another replica or an earlier call
+// has enqueued the job.
 func (r *Runner) enqueue(ctx context.Context, e Entry, id string, payload []byte, delay time.Duration) (job string, err error) {
 	job, err = callProgram(r, "the client", e, func() (string, error) {
 		opts, queue := e.options(id, delay)
-		info, err := r.client.EnqueueContext(ctx, asynq.NewTask(e.Type, payload), opts...)
-		if info != nil {
-			queue = info.Queue // a shard, if the queue has shards
+		task := asynq.NewTask(e.Type, payload)
+		info, err := r.client.EnqueueContext(ctx, task, opts...)
+		switch client, isSharded := r.client.(queueFinder); {
+		case err == nil && info != nil:
+			queue = info.Queue
+		case errors.Is(err, asynq.ErrTaskIDConflict):
+			if err = nil; isSharded {
+				queue, err = client.QueueOf(task, opts...)
+			}
 		}
 		return id + " " + queue, err
 	})
-	if err != nil && !errors.Is(err, asynq.ErrTaskIDConflict) {
+	if err != nil {
 		return "", fmt.Errorf("schedule %s: enqueueing %s: %w", e.Name, id, err)
 	}
 	return job, nil
+}
+
+// queueFinder is the method of scheduler.Client that finds the shard of a job.
+type queueFinder interface {
+	QueueOf(task *asynq.Task, opts ...asynq.Option) (string, error)
 }
 
 // options returns the options of a job, and the name of its queue.

@@ -160,17 +160,12 @@ func (c *Config) Shards() (all []scheduler.Shards) {
 }
 
 // ShardOf returns the shard of a job. The zero Shard means that the queue has no shards.
-func (c *Config) ShardOf(queue, id string, task *asynq.Task) (_ shard.Shard, err error) {
-	all := c.Shards()
-	i := slices.IndexFunc(all, func(s scheduler.Shards) bool { return s.Queue == queue })
-	if i < 0 {
+func (c *Config) ShardOf(task *asynq.Task) (shard.Shard, error) {
+	if len(c.Sharded) == 0 {
 		return shard.Shard{}, nil
 	}
-	s := all[i]
-	if s.KeyOf != nil {
-		id, err = s.KeyOf(task)
-	}
-	return shard.ForKey(queue, id, s.Count), err
+	queue, err := c.NewClient(nil).QueueOf(task)
+	return c.Sharded.ShardNamed(queue), err
 }
 
 // NewClient returns a client that enqueues each job to its shard.

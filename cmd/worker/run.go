@@ -58,6 +58,7 @@ func (c *runCommand) start(ctx context.Context, g *cli.Globals, log *slog.Logger
 	if c.Check {
 		return check(ctx, g, conf, stdio)
 	}
+	cli.AllowJobs(conf.ShutdownTimeout)
 	out := stdio.Out
 	if c.AsJSON() {
 		out = stdio.Err // stdio.Err logs each line that is written to it

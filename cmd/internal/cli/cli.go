@@ -7,13 +7,11 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"os/user"
 	"reflect"
 	"regexp"
 	"runtime/debug"
 	"strings"
-	"syscall"
 
 	"github.com/alecthomas/kong"
 
@@ -21,20 +19,6 @@ import (
 	"github.com/headgate/headgate/cmd/internal/jobspec"
 	"github.com/headgate/headgate/throttle"
 )
-
-// Process runs a command and exits with its code. The first signal cancels the context. A second
-// signal ends the process at once.
-func Process(command func(ctx context.Context, args []string, stdio IO) (code int)) {
-	ctx, cancel := context.WithCancel(context.Background())
-	signals := make(chan os.Signal, 1)
-	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
-	go func() {
-		<-signals
-		signal.Stop(signals)
-		cancel()
-	}()
-	os.Exit(command(ctx, os.Args[1:], IO{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}))
-}
 
 // Main parses the arguments into the grammar, a struct with kong's tags, calls the Run method of
 // the selected command, and returns the exit code. Run can take a context.Context, an IO, a

@@ -294,7 +294,24 @@ func (r Redis) Connect(ctx context.Context) (rdb redis.UniversalClient, end func
 	if err != nil {
 		return nil, nil, err
 	}
-	return rdb, rdb.Close, nil
+	return rdb, func() error { CloseClient(rdb); return nil }, nil
+}
+
+// closeTime is how long a command waits for the end of its client's connections.
+const closeTime = 100 * time.Millisecond
+
+// CloseClient closes a client. It does not wait longer than closeTime, because a client that asks
+// sentinels in vain cannot be closed meanwhile.
+func CloseClient(rdb redis.UniversalClient) {
+	closed := make(chan struct{})
+	go func() {
+		_ = rdb.Close()
+		close(closed)
+	}()
+	select {
+	case <-closed:
+	case <-time.After(closeTime):
+	}
 }
 
 // Client returns a client of r. r must not be zero. The client connects when it sends its first
@@ -307,7 +324,7 @@ func (r Redis) Reach(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer rdb.Close()
+	defer CloseClient(rdb)
 	if err = ping(ctx, rdb); err == nil {
 		return nil
 	}

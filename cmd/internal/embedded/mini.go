@@ -19,9 +19,23 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
+// minis has the Stores of this process whose data is in its memory.
+var minis sync.Map
+
+// SaveAll closes the Stores whose data is in the memory of this process, before the process ends
+// without the code that uses them. A redis-server saves its data itself.
+func SaveAll() {
+	minis.Range(func(s, _ any) bool {
+		_ = s.(*Store).Close()
+		return true
+	})
+}
+
 // runMini runs a miniredis within this process until ctx ends. It saves the data as an append-only
 // file, because a redis-server can load such a file later.
 func (s *Store) runMini(ctx context.Context) error {
+	minis.Store(s, nil)
+	defer minis.Delete(s)
 	debug.SetGCPercent(400) // miniredis makes much garbage; 400 halves its CPU time
 	m, file := miniredis.NewMiniRedis(), filepath.Join(s.dir, "appendonly.aof")
 	defer m.Close()

@@ -121,7 +121,8 @@ const (
 	requestTimeout = 5 * time.Second  // bounds the time in which a client sends its request
 	answerTimeout  = 30 * time.Second // bounds the time in which the server computes an answer and the client reads the answer
 	idleTimeout    = time.Minute      // bounds the time of a connection without a request
-	closeTimeout   = 2 * time.Second  // bounds the time that requests have when the server stops
+	// closeTimeout bounds the time that requests have when the server stops.
+	closeTimeout = 200 * time.Millisecond
 )
 
 // Listen listens at an address. An address without a host, such as :9090, is for this machine only.

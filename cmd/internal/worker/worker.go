@@ -122,14 +122,34 @@ func (w *Worker) Run(ctx context.Context) error {
 		}
 		defer end()
 	}
+	begun := make(chan error, 1)
+	go func() { begun <- w.begin(ctx) }()
+	select {
+	case err := <-begun:
+		if err != nil {
+			return err
+		}
+		w.serve(ctx)
+	case <-ctx.Done(): // a call to Redis may hang
+		w.stop(new(sync.WaitGroup))
+	}
+	return nil
+}
+
+// begin waits for Redis, and starts the server unless ctx ends.
+func (w *Worker) begin(ctx context.Context) error {
 	if err := w.await(ctx); err != nil {
 		return err
 	}
 	w.checkSettings(ctx)
-	if err := w.start(); err != nil {
-		return err
+	if ctx.Err() != nil {
+		return ctx.Err()
 	}
-	return w.serve(ctx)
+	err := w.start()
+	if err == nil && ctx.Err() != nil {
+		w.server.Shutdown() // stop may have come too early for it
+	}
+	return err
 }
 
 // open sets w.redis to a client of the Redis in the options or in the config. end closes the client,
@@ -140,7 +160,7 @@ func (w *Worker) open(ctx context.Context, r config.Redis) (end func(), err erro
 	}
 	if !r.IsZero() {
 		w.redis, err = r.Client()
-		return func() { _ = w.redis.Close() }, err
+		return func() { config.CloseClient(w.redis) }, err
 	}
 	note := func(line string) { fmt.Fprintln(w.options.Notes, "worker: "+line) }
 	rdb, stop, err := r.ConnectOrCreate(ctx, note)
@@ -233,9 +253,8 @@ func (w *Worker) start() error {
 	return w.server.Start(handler)
 }
 
-// serve runs until ctx ends. Running jobs then have shutdown_timeout to finish. After this time,
-// asynq puts unfinished jobs back into their queues.
-func (w *Worker) serve(ctx context.Context) error {
+// serve runs until ctx ends, and then stops.
+func (w *Worker) serve(ctx context.Context) {
 	w.log.Info("running jobs")
 	var others sync.WaitGroup
 	others.Go(func() { _ = w.cron.Run(ctx) }) // the error is always nil
@@ -245,13 +264,34 @@ func (w *Worker) serve(ctx context.Context) error {
 		others.Go(func() { w.watch(ctx) })
 	}
 	<-ctx.Done()
+	w.stop(&others)
+}
+
+// endTime is how long the parts of a stopping worker have to end after the shutdown_timeout. It is
+// longer than a Shutdown of the server takes then.
+const endTime = 1100 * time.Millisecond
+
+// stop gives running jobs shutdown_timeout to finish. After this time, asynq puts unfinished jobs back
+// into their queues. Then stop waits for the end of killed commands, and for the other parts, which
+// may stand in a call to Redis.
+func (w *Worker) stop(others *sync.WaitGroup) {
+	timeout := w.startConfig.ShutdownTimeout
+	tooLong := time.After(timeout + endTime)
 	w.stopping.Store(true)
-	w.log.Info("stopping: waiting for running jobs", "within", w.config.Load().ShutdownTimeout)
+	w.log.Info("stopping: waiting for running jobs", "within", timeout)
 	w.server.Shutdown()
-	w.commands.Wait() // for the end of killed commands
-	others.Wait()
-	w.log.Info("stopped")
-	return nil
+	ended := make(chan struct{})
+	go func() {
+		w.commands.Wait()
+		others.Wait()
+		close(ended)
+	}()
+	select {
+	case <-ended:
+		w.log.Info("stopped")
+	case <-tooLong:
+		w.log.Warn("stopped, although the command of a job or a call to Redis has not ended")
+	}
 }
 
 // watchRedis checks Redis, so that problems are logged even if no job runs.

@@ -74,6 +74,11 @@ func (s *Sentinel) KillPrimary() error {
 	)
 }
 
+// Kill kills the sentinel, the primary and the replica.
+func (s *Sentinel) Kill() error {
+	return errors.Join(s.Watcher.Stop(), s.primary.Stop(), s.replica.Stop())
+}
+
 // Options returns options for a client that asks the sentinel for the primary.
 func (s *Sentinel) Options() *redis.FailoverOptions {
 	return &redis.FailoverOptions{

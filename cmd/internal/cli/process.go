@@ -1,0 +1,73 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/headgate/headgate/cmd/internal/embedded"
+)
+
+const (
+	// stopTime is how long a command may take to end after the first signal. Then the process ends
+	// without it, because Redis, a disk or a terminal may hang.
+	stopTime = 2 * time.Second
+	// sayTime bounds the time that standard error takes for the last line.
+	sayTime = 100 * time.Millisecond
+)
+
+// jobTime is the duration of AllowJobs. A process has one command.
+var jobTime atomic.Int64
+
+// AllowJobs adds d to the time that the command has to end after the first signal, so that running
+// jobs can finish.
+func AllowJobs(d time.Duration) { jobTime.Store(int64(d)) }
+
+// Process runs a command and exits with its code. The first signal cancels the context. If the
+// command does not end in time after that, Process exits with the code Failed. A second signal ends
+// the process at once.
+func Process(command func(ctx context.Context, args []string, stdio IO) (code int)) {
+	ctx, cancel := context.WithCancel(context.Background())
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	go func() {
+		<-signals
+		signal.Stop(signals)
+		cancel()
+	}()
+	ended := make(chan int, 1)
+	go func() { ended <- command(ctx, os.Args[1:], IO{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}) }()
+	os.Exit(exitCode(ctx, filepath.Base(os.Args[0]), ended, os.Stderr))
+}
+
+// exitCode returns the code of a command that has ended. If the command does not end in time after
+// ctx has ended, exitCode saves the jobs of an embedded Redis and returns Failed.
+func exitCode(ctx context.Context, name string, ended <-chan int, stderr io.Writer) int {
+	select {
+	case code := <-ended:
+		return code
+	case <-ctx.Done():
+	}
+	select {
+	case code := <-ended:
+		return code
+	case <-time.After(time.Duration(jobTime.Load()) + stopTime):
+	}
+	embedded.SaveAll()
+	said := make(chan struct{})
+	go func() {
+		fmt.Fprintf(stderr, "%s: interrupted before everything had ended\n", name)
+		close(said)
+	}()
+	select {
+	case <-said:
+	case <-time.After(sayTime):
+	}
+	return int(Failed)
+}

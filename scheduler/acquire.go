@@ -192,6 +192,7 @@ func (s *scope) waitdbJob(a *attempt) waitdb.Job {
 	j := waitdb.Job{
 		JobID: a.JobID, Priority: waitdbPriority[a.rule.Priority], MaxWait: a.rule.MaxWait, Grant: s.grant,
 		MaxAdvance: 2 * waitdb.Advance, Fair: a.rule.FairnessKey, Weight: a.rule.FairnessWeight, New: a.isNew,
+		WaitsForLimits: cmp.Or(a.rule.OnNoLimit, ActionWait) == ActionWait,
 	}
 	// Producers can write any text into this header, so a text that is no level is ignored.
 	if p, ok := waitdbPriority[PriorityLevel(a.task.Headers()[headerPriority])]; ok {
@@ -223,6 +224,9 @@ func (s *scope) outcomeError(a *attempt, d waitdb.Decision, err error) (waitdb.D
 	case d.Outcome == throttle.Allowed:
 		return d, nil
 	case d.Outcome == throttle.Denied:
+		if d.NoLimit {
+			s.warnMissing(d)
+		}
 		s.log.LogAttrs(context.Background(), slog.LevelDebug, "job denied", slog.String("type", a.task.Type()), slog.String("id", a.ID),
 			slog.String("queue", a.Queue), slog.String("limit", d.Limit), slog.String("key", d.Key), slog.Duration("retry_after", d.RetryAfter))
 		return d, s.denied(d, errors.New(d.String()))
@@ -250,9 +254,11 @@ func (a *attempt) resolveImpossible(d waitdb.Decision) (waitdb.Decision, error) 
 	case throttle.Expired:
 		action = a.rule.OnMaxWait
 	case throttle.NoLimit:
-		action = a.rule.OnNoLimit
+		action = cmp.Or(a.rule.OnNoLimit, ActionWait)
 	}
 	switch action {
+	case ActionWait: // acquire lets the job wait in its lane
+		return d, &putBackError{error: errors.New(d.String()), at: time.Now().Add(time.Second), denied: true}
 	case ActionRun:
 		return waitdb.Decision{}, nil
 	case ActionDrop:

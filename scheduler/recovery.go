@@ -36,6 +36,8 @@ type recovery struct {
 	walk       *asynqdb.Walk    // through all jobs
 	nextPageAt time.Time
 	warned     map[string]bool // queues about which warnOutside has warned
+	// archivedCheckAt is when expireArchived looks again.
+	archivedCheckAt time.Time
 }
 
 // sighting records when a late lease was first seen with its current end.
@@ -54,6 +56,7 @@ func (s *Server) recoverJobs(ctx context.Context) {
 			next = time.Second
 		}
 		r.restore(ctx)
+		r.expireArchived(ctx)
 		sleep(ctx, next)
 	}
 }

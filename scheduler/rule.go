@@ -51,10 +51,12 @@ type Rule struct {
 	FairnessWeight int
 	// MaxWait is the longest time for which the job waits for its permits. The zero value means no
 	// maximum. OnMaxWait is what happens to a job that still waits at the end of its MaxWait, or a
-	// second before its own deadline. A job whose deadline has passed is never run.
+	// second before its own deadline. Its zero value means ActionArchive. A job whose deadline has
+	// passed is never run.
 	MaxWait   time.Duration
 	OnMaxWait Action
-	// OnNoLimit is what happens to a job whose limit does not exist.
+	// OnNoLimit is what happens to a job whose limit does not exist, or is for other apps. The zero
+	// value means ActionWait.
 	OnNoLimit Action
 	// BlockOnRateLimit names the limits whose keys are blocked for all workers when the upstream
 	// rejects the job's call: see RateLimited. Nil means the limits for which the job has a key, or
@@ -95,8 +97,9 @@ func meterNames(needs []throttle.Need) string {
 // its limit does not exist.
 type Action string
 
-// The actions. The zero value means ActionArchive.
+// The actions.
 const (
+	ActionWait    Action = "wait"    // only for OnNoLimit: the job waits until the limit is defined
 	ActionArchive Action = "archive" // keep the job in asynq's archive, with the reason
 	ActionDrop    Action = "drop"    // delete the job
 	ActionRun     Action = "run"     // run the job without permits
@@ -104,5 +107,5 @@ const (
 
 // UnmarshalText implements encoding.TextUnmarshaler.
 func (a *Action) UnmarshalText(text []byte) error {
-	return choose(a, text, ActionArchive, ActionDrop, ActionRun)
+	return choose(a, text, ActionWait, ActionArchive, ActionDrop, ActionRun)
 }

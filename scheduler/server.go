@@ -59,6 +59,7 @@ type Server struct {
 	inFlight          inFlight
 	db                asynqdb.DB // of the queues
 	forgivenCrashes   int        // number of crashes of a job that do not count as failures
+	archiveRetention  time.Duration
 	prefetcher        *prefetcher
 	markers           *markerWaiter
 	reconcileInterval time.Duration      // time between two reconciliations of the waiting jobs with asynq
@@ -104,6 +105,8 @@ type options struct {
 	forgivenCrashes int  // tests set another number
 	polling         bool // tests disable promotion with it, as if asynq's layout were unknown
 	shards          []Shards
+	// archiveRetention is how long archived jobs are kept.
+	archiveRetention time.Duration
 }
 
 // WithLimiter sets the server's limiter, for example one with another scope or Redis. The default
@@ -138,13 +141,16 @@ const (
 // not valid. It starts no goroutine and sends nothing to Redis. The caller closes rdb after
 // Shutdown.
 func NewServer(rdb redis.UniversalClient, rules Rules, cfg asynq.Config, opts ...Option) (*Server, error) {
-	o := options{log: slog.Default(), forgivenCrashes: forgivenCrashes}
+	o := options{log: slog.Default(), forgivenCrashes: forgivenCrashes, archiveRetention: asynqdb.ArchiveTime}
 	for _, opt := range opts {
 		opt(&o)
 	}
 	o.log = safelog.New(o.log)
 	cfg.Queues = servedQueues(cfg.Queues)
 	shards, err := newQueues(o.shards)
+	if o.archiveRetention < time.Second {
+		err = errors.Join(err, fmt.Errorf("archive retention %s: want at least 1s", o.archiveRetention))
+	}
 	if err := errors.Join(err, validate(rules, cfg, shards)); err != nil {
 		return nil, err
 	}
@@ -156,6 +162,7 @@ func NewServer(rdb redis.UniversalClient, rules Rules, cfg asynq.Config, opts ..
 	if len(s.shards) > 0 {
 		s.spread, s.maxHeartbeat = dispatcher.NewSpread(), dispatcher.MaxSpreadHeartbeat
 	}
+	s.archiveRetention = o.archiveRetention
 	s.patience, s.losePatience = context.WithCancel(context.Background())
 	s.calls, s.endCalls = context.WithCancel(context.Background())
 	s.cancels, s.stopCancels = context.WithCancel(s.calls)

@@ -55,7 +55,8 @@ type Decision struct {
 	Limit string
 	Key   string
 	Cost  int
-	// Capacity is the largest number of permits that can be taken at once.
+	// Capacity is the largest number of permits that can be taken at once. It is 0 for a job that
+	// waits for a limit which does not exist, or which is for other apps.
 	Capacity int
 	// Remaining is the number of permits that could be taken right after this decision. It is 0
 	// while the limit is paused or the key is blocked. It does not include permits reserved for
@@ -77,7 +78,7 @@ type Decision struct {
 	Taken []Need
 	marks []meter.Mark // one for each need in Taken. After a lost reply they are zero, and Settle gives nothing back
 
-	forOthers bool // true if the outcome is NoLimit because only other apps may use the limit
+	forOthers bool // true if only other apps may use the limit, and that decided
 
 	// Holder is the ID of the call's leases on concurrency limits, for Extend and Free. Lease is
 	// the shortest Lease of these limits. If the call took no leases, both are zero. Two calls that
@@ -104,18 +105,26 @@ func (d Decision) String() string {
 	case Allowed:
 		return fmt.Sprintf("allowed by %s, %d of %d left", name, d.Remaining, d.Capacity)
 	case Denied:
+		if d.Capacity == 0 {
+			return fmt.Sprintf("denied by %s: %s", name, d.NoLimitText())
+		}
 		return fmt.Sprintf("denied by %s: retry after %s", name, duration.Text(d.RetryAfter))
 	case Impossible:
 		return fmt.Sprintf("cost %d is above the capacity %d of limit %s: it can never run", d.Cost, d.Capacity, name)
 	case NoLimit:
-		if d.forOthers {
-			return fmt.Sprintf("limit %s is for other apps", d.Limit)
-		}
-		return fmt.Sprintf("no such limit: %s", d.Limit)
+		return d.NoLimitText()
 	case Expired:
 		return fmt.Sprintf("limit %s did not let the job run within the time that it may wait", name)
 	}
 	return d.Outcome.String()
+}
+
+// NoLimitText says why a call cannot use its limit: the limit does not exist, or is for other apps.
+func (d Decision) NoLimitText() string {
+	if d.forOthers {
+		return fmt.Sprintf("limit %s is for other apps", d.Limit)
+	}
+	return "no such limit: " + d.Limit
 }
 
 // settled sets the cost of the i-th need in Taken. owedUS is the time by which the charge of a
@@ -146,7 +155,7 @@ func newDecision(reply []any, needs []Need, holder string) (Decision, []int64) {
 		d.forOthers = n[3] == 2
 		return d, n[:len(reply)]
 	case Denied:
-		d.RetryAfter = wait
+		d.RetryAfter, d.forOthers, d.Capacity = wait, n[6] < 0, max(0, d.Capacity)
 	case Allowed:
 		d.At, d.BeginIn = time.UnixMicro(min(n[2], n[3])), wait
 		for i, need := range needs {

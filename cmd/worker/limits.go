@@ -24,7 +24,7 @@ type limitsCommand struct {
 	Show   limitsShow                  `cmd:"" help:"Show one limit, its waiting jobs by key, and the ETA of each."`
 	Set    limitsSet                   `cmd:"" help:"Change or create a limit for all workers at once. The change ends when the limit changes in the config file."`
 	Unset  limitsUnset                 `cmd:"" help:"Remove the override of a key."`
-	Delete limitsDelete                `cmd:"" help:"Delete a limit. Jobs that need it are archived, unless on_no_limit says otherwise. The limit exists again when it is set, or when a worker loads a config that has it."`
+	Delete limitsDelete                `cmd:"" help:"Delete a limit. Jobs that need it wait until it exists again, unless on_no_limit says otherwise. It exists again when it is set, or when a worker loads a config that has it."`
 	Pause  nameAction[*inspect.Queues] `cmd:"" set:"what=limit" help:"Grant no permits of a limit until it is resumed."`
 	Resume nameAction[*inspect.Queues] `cmd:"" set:"what=limit" help:"Resume a paused limit."`
 	Reset  limitsReset                 `cmd:"" help:"Reset the count of a key, as if no permit had been taken, and end its block."`
@@ -220,7 +220,7 @@ type limitsDelete struct {
 func (c *limitsDelete) Run(ctx context.Context, q *inspect.Queues, stdio cli.IO) error {
 	n, err := q.CountWaiting(ctx, c.Name, func(shard.Shard) int { return 0 })
 	if err == nil && n > 0 && !c.Yes {
-		err = cli.Usagef("limit %s has %s waiting: without the limit jobs are archived, unless on_no_limit says otherwise; add --yes to confirm", c.Name, display.Count(n, "job"))
+		err = cli.Usagef("limit %s has %s waiting: without the limit they wait until it is defined again, unless on_no_limit says otherwise; add --yes to confirm", c.Name, display.Count(n, "job"))
 	}
 	if err != nil {
 		return usageUnlessDown(err)

@@ -115,6 +115,15 @@ func printStatus(out io.Writer, scope string, s *inspect.Status, limits []limitS
 	if s.Waiting+s.Pending > 0 {
 		fmt.Fprintf(out, "ETA of the last job: %s\n", cli.ETA(s.ETA))
 	}
+	for _, q := range s.Queues {
+		if q.ArchiveGrows() {
+			fmt.Fprintf(out, "%s of queue %s were archived in the last hour: worker jobs list --queue %s --state archived says why\n",
+				display.Count(q.ArchivedLately, "job"), q.Queue, q.Queue)
+		}
+	}
+	for _, l := range s.Missing {
+		fmt.Fprintf(out, "limit %s does not exist: %s for it; %s\n", l.Limit, display.CountVerb(l.Jobs, "job", "waits", "wait"), l.Hint)
+	}
 	if s.WithoutRule > 0 {
 		fmt.Fprintf(out, "the ETA does not include %s without a known rule\n", display.Count(s.WithoutRule, "pending job"))
 	}

@@ -48,12 +48,12 @@ type Call struct {
 // Recognize returns the Call with these keys and arguments. It recognizes scripts by their keys,
 // because new versions of asynq change the keys less often than the text.
 func Recognize(keys []string, args []any) *Call {
+	names := namesOf(keys)
+	args = keepArchived(names, args)
 	c := &Call{keys: keys, args: args}
-	names := make([]string, len(keys))
-	for i, key := range keys {
-		queue, name := ParseKey(key)
-		if names[i] = name; name == Pending || name == Active {
-			c.Queue = queue
+	for i, name := range names {
+		if name == Pending || name == Active {
+			c.Queue, _ = ParseKey(keys[i])
 		}
 	}
 	c.MayAddPending = slices.Contains(names, Pending)

@@ -28,6 +28,14 @@ func Count(n int, noun string) string {
 	return Number(n) + " " + noun + "s"
 }
 
+// CountVerb returns a number of things and what they do, such as "1 job waits" or "2 jobs wait".
+func CountVerb(n int, noun, one, several string) string {
+	if n == 1 {
+		return Count(n, noun) + " " + one
+	}
+	return Count(n, noun) + " " + several
+}
+
 // Key returns a key of a limit. The empty key is shown as "(no key)".
 func Key(key string) string { return cmp.Or(key, "(no key)") }
 

@@ -33,12 +33,12 @@ type simMeter struct {
 // far is the time of an event whose time is unknown.
 const far = meter.MaxTime
 
-// unusedMeter returns a meter that has no permits in use. If Options has no such limit, the
-// meter always has permits.
+// unusedMeter returns a meter that has no permits in use. If Options has no such limit, jobs wait
+// at the meter for an unknown time.
 func (s *simulation) unusedMeter(n throttle.Need) *simMeter {
 	i := slices.IndexFunc(s.opts.Limits, func(l throttle.Limit) bool { return l.Name == n.Limit })
 	if i < 0 {
-		return &simMeter{Backlog: s.Backlog(n.Limit, n.Key)}
+		return &simMeter{Backlog: s.Backlog(n.Limit, n.Key), Gate: meter.Gate{Paused: true}}
 	}
 	l := s.opts.Limits[i]
 	if o, ok := l.Overrides[n.Key]; ok {

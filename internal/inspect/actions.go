@@ -221,7 +221,7 @@ func (q *Queues) LimitChangeImpact(ctx context.Context, old, next throttle.Limit
 	if err != nil || n == 0 {
 		return "", err
 	}
-	return fmt.Sprintf("after this change, %s waiting for limit %s will be archived, or handled by on_no_limit, except jobs of app %s",
+	return fmt.Sprintf("after this change, %s waiting for limit %s will wait until it is for their app, unless on_no_limit says otherwise, except jobs of app %s",
 		display.Count(n, "job"), next.Name, strings.Join(next.Apps, ",")), nil
 }
 

@@ -47,7 +47,8 @@ type Rules struct {
 // New returns the queues of the limiter's Redis, and the limits of its scope.
 func New(limiter *waitdb.DB) *Queues {
 	rdb, prefix := limiter.Scope()
-	return &Queues{Inspector: asynq.NewInspectorFromRedisClient(rdb), DB: asynqdb.New(rdb), Limiter: limiter, rdb: rdb, scope: script.Scope(prefix)}
+	db := asynqdb.New(rdb)
+	return &Queues{Inspector: db.Inspector(), DB: db, Limiter: limiter, rdb: rdb, scope: script.Scope(prefix)}
 }
 
 // Scope returns the name of the limiter's scope.

@@ -29,9 +29,10 @@ type Status struct {
 	Waiting       int                        `json:"-"`
 	Pending       int                        `json:"-"`
 	WithoutRule   int                        `json:"pending_not_counted,omitempty"`
-	ETA           forecast.Estimate          `json:"-"` // of the last waiting or pending job
-	HasDispatcher bool                       `json:"-"` // each scope with waiting jobs has a dispatcher
-	Demand        map[string][]waitdb.Demand `json:"-"` // by limit, the key with the highest demand first
+	Missing       []MissingLimit             `json:"missing_limits"` // by name
+	ETA           forecast.Estimate          `json:"-"`              // of the last waiting or pending job
+	HasDispatcher bool                       `json:"-"`              // each scope with waiting jobs has a dispatcher
+	Demand        map[string][]waitdb.Demand `json:"-"`              // by limit, the key with the highest demand first
 	forecasts     []*forecast.Forecast       // of all scopes
 	keyETAs       map[throttle.Need]forecast.Estimate
 }
@@ -48,6 +49,7 @@ type QueueStatus struct {
 	Retry          int     `json:"retry"`
 	Completed      int     `json:"completed"`
 	Archived       int     `json:"archived"`
+	ArchivedLately int     `json:"archived_last_hour"`
 	Done           int     `json:"done"`            // number of attempts that did not fail, since the queue was created
 	FailedAttempts int     `json:"failed_attempts"` // since the queue was created
 	Rate           float64 `json:"done_a_second"`   // over the last ten seconds
@@ -55,6 +57,9 @@ type QueueStatus struct {
 	Latency time.Duration `json:"-"`
 	Size    int           `json:"-"`
 }
+
+// ArchiveGrows reports whether more than a few jobs were archived in the last hour.
+func (q QueueStatus) ArchiveGrows() bool { return q.ArchivedLately > 10 }
 
 // Count returns the number of jobs in the given states.
 func (q QueueStatus) Count(states ...string) (jobs int) {
@@ -97,7 +102,7 @@ func (q *Queues) Status(ctx context.Context, byShard bool) (*Status, error) {
 		return nil, err
 	}
 	s := &Status{
-		At: now, ETA: forecast.Estimate{Known: true}, HasDispatcher: true, Workers: []stats.Process{},
+		At: now, ETA: forecast.Estimate{Known: true}, HasDispatcher: true, Workers: []stats.Process{}, Missing: []MissingLimit{},
 		Demand: map[string][]waitdb.Demand{}, keyETAs: map[throttle.Need]forecast.Estimate{},
 	}
 	definitions := make([][]Definition, len(scopes))
@@ -124,6 +129,9 @@ func (q *Queues) Status(ctx context.Context, byShard bool) (*Status, error) {
 		maps.Copy(done, scope.done)
 	}
 	s.setDemand(permits)
+	if err := q.setMissing(ctx, s, slices.Sorted(maps.Keys(limits))); err != nil {
+		return nil, err
+	}
 	for _, name := range slices.Sorted(maps.Keys(limits)) {
 		limits[name].complete(s, q.KeyOf)
 		s.Limits = append(s.Limits, *limits[name])
@@ -274,6 +282,12 @@ func (q *Queues) readQueues(ctx context.Context, queue string, byShard bool, wai
 		if err = cmp.Or(err, ctx.Err()); err != nil {
 			return nil, fmt.Errorf("queue %s: %w", name, err)
 		}
+		lately := 0
+		if info.Archived > 0 {
+			if lately, err = q.DB.CountArchived(ctx, name, info.Timestamp.Add(-time.Hour)); err != nil {
+				return nil, err
+			}
+		}
 		shown := name
 		if !byShard {
 			shown = q.Sharded.QueueOf(name)
@@ -290,6 +304,7 @@ func (q *Queues) readQueues(ctx context.Context, queue string, byShard bool, wai
 		sum.Retry += max(0, info.Retry-waiting[name])
 		sum.Completed += info.Completed
 		sum.Archived += info.Archived
+		sum.ArchivedLately += lately
 		sum.Done += info.ProcessedTotal - info.FailedTotal
 		sum.FailedAttempts += info.FailedTotal
 		sum.Rate += rate(done[name])

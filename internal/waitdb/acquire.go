@@ -54,7 +54,11 @@ func (db *DB) AcquireAll(ctx context.Context, requests ...AcquireRequest) []Acqu
 			results[i].Err = err
 			continue
 		}
-		calls = append(calls, &acquireCall{Job: r.Job, needs: needs, result: &results[i]})
+		call := &acquireCall{Job: r.Job, needs: needs, result: &results[i]}
+		if r.WaitsForLimits {
+			call.waits = unlessLost
+		}
+		calls = append(calls, call)
 	}
 	for batch := range script.Batches(calls, func(a *acquireCall) int { return len(a.needs) }) {
 		db.acquire(ctx, batch)
@@ -66,6 +70,7 @@ func (db *DB) AcquireAll(ctx context.Context, requests ...AcquireRequest) []Acqu
 type acquireCall struct {
 	Job
 	needs  []throttle.Need // normalized
+	waits  int             // see lua/lanes/acquire.lua
 	result *AcquireResult
 
 	reply   []any
@@ -73,6 +78,13 @@ type acquireCall struct {
 	replied time.Time // time of the reply by this process's clock
 	err     error
 }
+
+// What happens to a job whose limit does not exist: see waits in lua/lanes/acquire.lua. A limit that
+// Redis has lost is defined again before the job waits.
+const (
+	unlessLost  = 1
+	alwaysWaits = 2
+)
 
 // replyNow is the index of now_us in a reply of lua/lanes/acquire.lua.
 const replyNow = 2
@@ -97,8 +109,23 @@ func (db *DB) acquire(ctx context.Context, calls []*acquireCall) {
 	if len(remaining) == 0 {
 		return
 	}
-	db.send(ctx, remaining)
+	db.sendAndDecide(ctx, remaining)
+	var lost []*acquireCall // their limits are not among those that this process can define
 	for _, a := range remaining {
+		if a.waits == unlessLost && a.result.Outcome == throttle.NoLimit {
+			a.waits = alwaysWaits
+			lost = append(lost, a)
+		}
+	}
+	if len(lost) > 0 {
+		db.sendAndDecide(ctx, lost)
+	}
+}
+
+// sendAndDecide sends calls to the full script, and sets their results.
+func (db *DB) sendAndDecide(ctx context.Context, calls []*acquireCall) {
+	db.send(ctx, calls)
+	for _, a := range calls {
 		a.result.Decision, a.result.Err = db.decide(ctx, a.needs, func(ctx context.Context, try int) ([]any, string, error) {
 			if try > 0 {
 				db.send(ctx, []*acquireCall{a})
@@ -128,7 +155,7 @@ func (db *DB) send(ctx context.Context, calls []*acquireCall) {
 		}
 		own := appendNeeds([]any{
 			a.Queue, headStarts[a.Priority], maxWait, grant, a.MaxAdvance.Microseconds(), queuedAt, unixMicro(a.WaitingSince),
-			fairqueue.FairnessLine(a.Fair, a.Weight), len(a.needs),
+			a.waits, fairqueue.FairnessLine(a.Fair, a.Weight), len(a.needs),
 		}, a.needs)
 		if !slices.Equal(own, group) {
 			group, count = own, len(args)

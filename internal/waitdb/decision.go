@@ -15,6 +15,9 @@ type Decision struct {
 	// Unknown reports whether the wait of a denied job cannot be estimated, because a running job
 	// must end first, or a limit must be resumed.
 	Unknown bool
+	// NoLimit reports whether a denied job waits for a limit which does not exist, or which is for
+	// other apps.
+	NoLimit bool
 	// PutBack is the delay after which a denied job calls again even if it has not been granted. It
 	// exceeds RetryAfter, because an early call costs a second denial.
 	PutBack time.Duration
@@ -58,7 +61,7 @@ func (db *DB) decide(
 	}
 	switch d.Outcome {
 	case throttle.Denied:
-		d.PutBack, d.Unknown = microseconds(n[7]), n[8] == 0
+		d.PutBack, d.Unknown, d.NoLimit = microseconds(n[7]), n[8] == 0, d.Capacity == 0
 		if len(n) > 9 {
 			d.Blocked = microseconds(n[9] - n[2])
 		}

@@ -136,8 +136,8 @@ func TestForecast_OneJob(t *testing.T) {
 	})
 }
 
-// TestForecast_Impossible: a job whose limit is gone, or that costs more than its limit
-// ever gives, is granted so that its worker fails it, and delays no other job.
+// TestForecast_Impossible: a job that costs more than its limit ever gives is granted so that its
+// worker fails it, and delays no other job. When a job whose limit is gone will run is unknown.
 func TestForecast_Impossible(t *testing.T) {
 	onRedis(t, func(t *testing.T, s *fixture) {
 		define(t, s, perMinute("l", 3), perMinute("gone", 1))
@@ -148,7 +148,7 @@ func TestForecast_Impossible(t *testing.T) {
 		must(t, s.lanes.Delete(background, "gone"))
 		must(t, s.lanes.Set(background, perMinute("l", 2)))
 		f := s.forecast(t)
-		expect(t, "of no limit", f.Limits()["gone"], forecast.Estimate{Known: true})
+		expect(t, "of no limit", f.Limits()["gone"], forecast.Estimate{Need: throttle.Need{Limit: "gone"}})
 		for position, want := range map[int]time.Duration{1: 0, 2: time.Minute} {
 			e, _ := f.Job("default\nl|k", position)
 			expect(t, fmt.Sprint("job ", position), [2]any{e.StartsIn, e.Known}, [2]any{want, true})

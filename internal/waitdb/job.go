@@ -45,6 +45,9 @@ type Job struct {
 	// 1000, and 0 means 1.
 	Fair   string
 	Weight int
+	// WaitsForLimits is true if the job waits for a limit that does not exist, or that is for other
+	// apps, until the limit is defined. If it is false, the outcome is NoLimit.
+	WaitsForLimits bool
 }
 
 // DefaultGrant is the time for which permits are reserved for a granted job without a Grant.

@@ -22,6 +22,9 @@
 --                     record with its name belongs to an earlier job
 --   waiting_since_us  for a job that was allowed but has not begun: time from which max_wait_us
 --                     counts, Unix microseconds; for other jobs 0
+--   waits             what happens to a job whose limit does not exist or is for other apps: 0 it is
+--                     refused; 1 it waits, except that it is refused if Redis may have lost the
+--                     limit; 2 it waits
 --   fairness_line     line of the lane's name with the fairness key; '' without a fairness key
 --   need_count        number of needs
 --   limit, key, cost  of each need; the needs are sorted by limit and key
@@ -38,7 +41,8 @@
 --                   limit is for other apps, else 0; this reply ends here
 --   remaining       free permits of the deciding meter
 --   full_at_us      time at which the deciding meter has all permits again, Unix microseconds
---   capacity        most permits that the deciding meter gives at once
+--   capacity        most permits that the deciding meter gives at once; denied: 0 if its limit does
+--                   not exist, -1 if its limit is for other apps
 --   time_us         microseconds. allowed: shortest of the job's leases, 0 if it has no lease;
 --                   denied: time for which the caller should put the job back
 --   flag            allowed: 1 if the limiter wants feedback about the call; denied: 1 if the start
@@ -77,7 +81,7 @@ end
 local function try_at_once(job, record)
   if is_other_wait(job, record) then return nil end
   local holder = job.name .. '\n' .. caller .. ':' .. call_number .. '.' .. job.number
-  job.meters, job.refusal = load_needs(job.first_need, job.first_job - 1, app, holder, loaded)
+  job.meters, job.refusal = load_needs(job.first_need, job.first_job - 1, app, holder, loaded, job.waits)
   if job.cached_at_us then return job.refusal or admit(job) end
   if not record then
     if job.refusal then return job.refusal end

@@ -12,19 +12,18 @@
 --   known       1 if the start is known, else 0
 --   since_us    start of the job's wait, Unix microseconds
 -- @include meter
+-- @include missing
 -- @include estimate
 -- @include lanes
 -- @include try
 
--- Returns the meters that a job needs, without those whose limit no longer exists.
+-- Returns the meters that a job needs. A meter whose limit does not exist is closed.
 local function meters_of(r)
   local meters = {}
   for i = 1, #r.ids do
-    local m = load_meter(string.match(r.ids[i], '^([^|]*)|(.*)$'))
-    if m then
-      m.cost, m.index = r.cost[i], i
-      meters[#meters + 1] = m
-    end
+    local name, key = string.match(r.ids[i], '^([^|]*)|(.*)$')
+    local m = load_meter(name, key) or missing_meter(r.ids[i], name)
+    m.cost, m.index, meters[i] = r.cost[i], i, m
   end
   load_reserved(meters)
   return meters

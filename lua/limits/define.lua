@@ -50,6 +50,7 @@ if file_text then call('HSET', limit, 'file', file_text) end
 local summary = store_summary(name)
 call('SADD', hg('limits'), name)
 call('HDEL', hg('deleted'), name)
+call('UNLINK', hg('missing', name))
 publish_change('limit', name)
 log_change(source == 'file' and 'defined' or 'set', name, actor, 'from', old_text or '', 'to', text)
 

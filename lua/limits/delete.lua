@@ -1,5 +1,5 @@
--- Deletes a limit, and records that someone deleted it on purpose. A job that waits for the limit
--- is archived when it next asks for permits. A repeat of the same call changes nothing, and returns
+-- Deletes a limit, and records that someone deleted it on purpose. The first jobs that wait for the
+-- limit ask for permits again, and their workers decide what happens to them. A repeat of the same call changes nothing, and returns
 -- what the first call returned.
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] limit
@@ -18,7 +18,7 @@ call('HDEL', hg('summaries'), name)
 if not summary then return 0 end
 call('SET', admitted, call_number, 'PX', int(GRACE_MS))
 call('HSET', hg('deleted'), name, summary)
-call('UNLINK', hg('limit', name), hg('blocked', name), hg('overrides', name), hg('ending', name))
+call('UNLINK', hg('limit', name), hg('blocked', name), hg('overrides', name), hg('ending', name), hg('missing', name))
 publish_change('limit', name)
 log_change('deleted', name, actor, 'from', text or '')
 return 1

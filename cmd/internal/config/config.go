@@ -47,6 +47,8 @@ type Config struct {
 	// ShutdownTimeout is the time that running jobs have to finish when the worker stops. After this
 	// time, unfinished jobs go back to their queues.
 	ShutdownTimeout time.Duration `yaml:"shutdown_timeout"`
+	// ArchiveRetention is the time for which jobs that failed for good are kept.
+	ArchiveRetention time.Duration `yaml:"archive_retention"`
 	// Listen is the address of the page, /metrics, /healthz and /readyz. An address without a host,
 	// such as ":9090", means localhost. The zero value means none.
 	Listen string           `yaml:"listen"`
@@ -91,7 +93,7 @@ func Default() *Config {
 		Scope:           "default",
 		Concurrency:     10,
 		Queues:          Queues{"default": {Weight: 1}},
-		ShutdownTimeout: 8 * time.Second,
+		ShutdownTimeout: 8 * time.Second, ArchiveRetention: 90 * 24 * time.Hour,
 	}
 }
 
@@ -167,6 +169,7 @@ func (d *decoder) checkWorker(c *Config) {
 		d.errorf("listen", "%v", err)
 	}
 	d.want(c.ShutdownTimeout > 0, "shutdown_timeout", "0s: want some time for running jobs to finish, such as 8s")
+	d.want(c.ArchiveRetention >= time.Second, "archive_retention", "%s: want how long archived jobs are kept, at least 1s", c.ArchiveRetention)
 	d.checkQueues(c.Queues)
 }
 

@@ -20,6 +20,7 @@ import (
 	"github.com/goccy/go-yaml/parser"
 	"github.com/goccy/go-yaml/token"
 
+	"github.com/headgate/headgate/internal/display"
 	"github.com/headgate/headgate/internal/duration"
 	"github.com/headgate/headgate/throttle"
 )
@@ -206,7 +207,7 @@ func (d *decoder) structure(path string, node ast.Node, to reflect.Value) {
 	d.eachEntry(path, node, func(name string, key *token.Position, value ast.Node) {
 		index, ok := fields[name]
 		if !ok {
-			meant, hint := didYouMean(name, slices.Sorted(maps.Keys(fields)))
+			meant, hint := display.DidYouMean(name, slices.Sorted(maps.Keys(fields)))
 			d.probablyMeant[join(path, meant)] = true
 			d.errorAt(key, path, "unknown field %q: %s", name, hint)
 			return
@@ -440,7 +441,7 @@ func (d *decoder) checkName(path, name string) {
 
 func (d *decoder) checkReference(path, what, name string, names []string) {
 	if !slices.Contains(names, name) {
-		_, hint := didYouMean(name, names)
+		_, hint := display.DidYouMean(name, names)
 		d.errorf(path, "no %s %q: %s", what, name, hint)
 	}
 }
@@ -505,45 +506,6 @@ func errorsOf[E error](err error) (all []E) {
 		all = append(all, one)
 	}
 	return all
-}
-
-// didYouMean returns the known name that the user of an unknown name probably meant, or "". hint is
-// for the error about the unknown name.
-func didYouMean(unknown string, known []string) (meant, hint string) {
-	limit := 1 + len(unknown)/3
-	for _, candidate := range known {
-		if d := distance(strings.ToLower(unknown), candidate); d <= limit {
-			meant, limit = candidate, d-1
-		}
-	}
-	switch {
-	case meant != "":
-		return meant, fmt.Sprintf("did you mean %s?", meant)
-	case len(known) == 0:
-		return "", "there are none"
-	}
-	return "", "want one of " + strings.Join(known, ", ")
-}
-
-// distance is the number of bytes to insert, delete or replace to turn a into b.
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			replaced := diagonal
-			if a[i] != b[j] {
-				replaced++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(replaced, row[j]+1, row[j+1]+1)
-		}
-	}
-	return row[len(b)]
 }
 
 // reportedPosition returns the position that errors about a value have: the position of a scalar,

@@ -33,9 +33,9 @@ type Task struct {
 	MaxWait time.Duration `yaml:"max_wait"`
 	// OnMaxWait is the action for a job whose max_wait or own deadline ends while the job waits. The
 	// zero value means `archive`.
-	OnMaxWait scheduler.Action `yaml:"on_max_wait"`
-	// OnNoLimit is the action for a job whose limit has been deleted. The zero value means
-	// `archive`.
+	OnMaxWait MaxWaitAction `yaml:"on_max_wait"`
+	// OnNoLimit is the action for a job whose limit has been deleted, or is for other apps. The zero
+	// value means `wait`: the job waits until the limit is defined.
 	OnNoLimit scheduler.Action `yaml:"on_no_limit"`
 	// Priority is a job's priority among jobs that wait for the same permits. The zero value means
 	// `normal`.
@@ -155,7 +155,7 @@ func (t Tasks) Rule(job *expression.Job) (scheduler.Rule, error) {
 		return scheduler.Rule{}, nil
 	}
 	rule := scheduler.Rule{
-		BlockOnRateLimit: task.blockedUntilRetryAfter(), MaxWait: task.MaxWait, OnMaxWait: task.OnMaxWait, OnNoLimit: task.OnNoLimit,
+		BlockOnRateLimit: task.blockedUntilRetryAfter(), MaxWait: task.MaxWait, OnMaxWait: scheduler.Action(task.OnMaxWait), OnNoLimit: task.OnNoLimit,
 		Retry: task.Retry.Policy(), RetryPosition: task.RetryPosition,
 	}
 	for _, n := range task.Limits {
@@ -249,6 +249,19 @@ func (s *RetryAfterScope) UnmarshalText(text []byte) error {
 		return nil
 	}
 	return fmt.Errorf("%q: want host or all", text)
+}
+
+// MaxWaitAction is an Action that can end a wait: every Action but scheduler.ActionWait.
+type MaxWaitAction scheduler.Action
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (a *MaxWaitAction) UnmarshalText(text []byte) error {
+	switch scheduler.Action(text) {
+	case scheduler.ActionArchive, scheduler.ActionDrop, scheduler.ActionRun:
+		*a = MaxWaitAction(text)
+		return nil
+	}
+	return fmt.Errorf("%q: want one of archive, drop, run", text)
 }
 
 // blockedUntilRetryAfter returns the limits that a 429 blocks until its Retry-After. If the result is

@@ -192,7 +192,7 @@ func (w *Worker) prepare() error {
 		RetryDelayFunc:  func(n int, _ error, _ *asynq.Task) time.Duration { return scheduler.Backoff{}.Delay(n) },
 		ErrorHandler:    asynq.ErrorHandlerFunc(w.logFailure),
 		Logger:          asynqLog{w.filteredLog},
-	}, scheduler.WithLimiter(w.waitDB.Limiter), scheduler.WithLogger(w.filteredLog), scheduler.WithShards(c.Shards()...))
+	}, scheduler.WithLimiter(w.waitDB.Limiter), scheduler.WithLogger(w.filteredLog), scheduler.WithShards(c.Shards()...), scheduler.WithArchiveRetention(c.ArchiveRetention))
 	if err != nil {
 		return err
 	}

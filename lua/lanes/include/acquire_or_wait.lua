@@ -52,7 +52,8 @@ local function acquire_or_wait(job, record)
   local r = record and parse_job(record)
   if r and job.cached_wait then r.denials = r.denials - 1 end -- the first attempt has counted this denial
   if not job.refusal then return r and acquire_waiting(job, r) or acquire_new(job) end
-  if r and job.refusal[1] ~= STALE then
+  local may_ask_again = job.refusal[1] == STALE or job.refusal[1] == NO_LIMIT and job.waits > 0
+  if r and not may_ask_again then
     forget_job(job.queue, job.id, r)
     job.cache_line = line_of_reply(job.refusal)
   end
@@ -62,7 +63,7 @@ end
 -- Returns the denial of a job in a repeated call. The wait that the first attempt began is already
 -- over, so the job does not wait again.
 local function deny_without_wait(job, app)
-  local meters, refusal = load_needs(job.first_need, job.first_job - 1, app)
+  local meters, refusal = load_needs(job.first_need, job.first_job - 1, app, nil, nil, job.waits)
   if refusal then return refusal end
   load_reserved(meters)
   return denial_without_wait(meters)

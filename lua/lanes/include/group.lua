@@ -3,9 +3,9 @@
 -- Reads the group of jobs that begins at ARGV[i]: see acquire.lua. The returned table is used for
 -- all jobs of the group, one after the other: see next_job.
 local function read_group(i)
-  local job_count, queue, head_start, max_wait_us, grant_us, max_advance_us, queued_at_us, waiting_since_us, fairness_line, need_count =
-    unpack(ARGV, i, i + 9)
-  local first_need, ids, costs = i + 10, {}, {}
+  local job_count, queue, head_start, max_wait_us, grant_us, max_advance_us, queued_at_us, waiting_since_us, waits, fairness_line, need_count =
+    unpack(ARGV, i, i + 10)
+  local first_need, ids, costs = i + 11, {}, {}
   local first_job = first_need + 3 * need_count
   for arg = first_need, first_job - 1, 3 do
     ids[#ids + 1], costs[#costs + 1] = ARGV[arg] .. '|' .. ARGV[arg + 1], ARGV[arg + 2]
@@ -13,7 +13,7 @@ local function read_group(i)
   local lane = queue .. '\n' .. table.concat(ids, '\n') .. fairness_line
   return {
     queue = queue, head_start = tonumber(head_start), rule_max_wait_us = tonumber(max_wait_us), grant_text = grant_us,
-    max_advance_us = tonumber(max_advance_us), queued_at_us = tonumber(queued_at_us), waiting_since_us = tonumber(waiting_since_us),
+    max_advance_us = tonumber(max_advance_us), queued_at_us = tonumber(queued_at_us), waiting_since_us = tonumber(waiting_since_us), waits = tonumber(waits),
     first_need = first_need, first_job = first_job, last_job = first_job + 2 * job_count - 1,
     ids = ids, costs = table.concat(costs, ','), lane = lane, waiting = hg('lane', lane), meters = false,
     -- These fields are set for each job. max_wait_us counts from since_us, the wait's start.

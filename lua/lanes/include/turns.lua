@@ -10,12 +10,32 @@ local PUT_BACK_US = 20000
 -- About the time from the promotion of a job until it acquires its permits.
 local MIN_ADVANCE_US = 1500
 
+-- Jobs of a lane that are granted at once to ask for a limit that does not exist: their workers
+-- know whether the jobs wait for it.
+local MAX_ASKING = 64
+
+-- A lane that waits for a limit of other apps asks again after this time, because its later jobs
+-- may be of workers that may use the limit.
+local RETRY_APP_US = 60000000
+
+-- Returns a closed meter if the lane waits until its limit is defined: see note_missing. Returns m
+-- in all other cases. m is false if the limit does not exist.
+local function unless_missing(lane, id, m)
+  local name = string.match(id, '^([^|]*)')
+  local noted_us = tonumber(call('HGET', hg('missing', name), lane.name) or nil)
+  if not noted_us or m and noted_us + RETRY_APP_US <= now_us then return m end
+  -- @include missing
+  return missing_meter(id, name, m)
+end
+
 -- Returns the meters of a lane, with the costs of the job whose record is `r`. Returns nil if a
--- limit does not exist, or if the job costs more permits than a meter's capacity.
+-- limit does not exist and the lane does not wait for it, or if the job costs more permits than a
+-- meter's capacity.
 local function meters_of(lane, r)
   local meters = lane.meters
   for i = 1, #lane.ids do
     local m = meters[i] or cached_meter(lane.ids[i])
+    if not meters[i] and (not m or m.apps) then m = unless_missing(lane, lane.ids[i], m) end
     if not m or r.cost[i] > m.capacity then return nil end
     m.cost, meters[i] = r.cost[i], m
   end
@@ -80,7 +100,11 @@ local function try_turn(lane, advance_us, held_text, max_advance_us)
   local id, r, since_us = first_waiting(lane)
   if not id then return { EMPTY } end
   local meters = meters_of(lane, r)
-  if not meters then -- granted without permits, so that its worker archives it
+  if not meters then -- granted without permits, so that its worker asks, and archives it or lets it wait
+    if lane.granted >= MAX_ASKING then
+      call('SADD', hg('full'), lane.name)
+      return { FULL }
+    end
     grant_first(lane, id, r, now_us, 0)
     return { IMPOSSIBLE, id, now_us, 0 }
   end

@@ -69,11 +69,26 @@ end
 -- lookup reads half of the list on average. Records are padded to LONG bytes to avoid the list.
 local LONG = 65
 
+-- Time for which Redis remembers that a lane waits for a limit that does not exist.
+local MISSING_MS = 86400000
+
 -- Returns a waiting job's record without the ticket, which is the first line of the record.
 local function without_ticket(job, deadline, denials)
   local expiry = '\n' .. int(job.since_us) .. '\n' .. job.grant_text .. '\n' .. (deadline < math.huge and HAS_DEADLINE or NO_DEADLINE) .. ' '
   local rest = denials .. '\n' .. job.costs .. '\n' .. job.lane
   return expiry .. string.rep(' ', LONG - #expiry - #rest) .. rest
+end
+
+-- Records that a lane waits for the limits of its missing meters. Until these limits are defined,
+-- the lane gets no turn.
+local function note_missing(job)
+  for i = 1, #job.meters do
+    local m = job.meters[i]
+    if m.shown_capacity then
+      call('HSET', hg('missing', m.name), job.lane, int(now_us))
+      call('PEXPIRE', hg('missing', m.name), MISSING_MS)
+    end
+  end
 end
 
 -- Records that a job is denied and waits in its lane, and returns the denial. `r` is the job's
@@ -91,6 +106,7 @@ local function wait_in_lane(job, r, is_new, bottleneck)
   else
     load_before(job.meters, true)
   end
+  note_missing(job)
   if deadline < math.huge then
     call('ZADD', hg('deadlines'), int(deadline), job.name)
     if call('ZRANK', hg('deadlines'), job.name) == 0 then call('PUBLISH', hg('wake'), 'deadline') end

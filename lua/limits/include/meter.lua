@@ -16,6 +16,7 @@
 --   closed           the limit is paused, or the key is blocked
 --   may_close        the meter can close again after it is ready
 --   stale            Go must extend the limit's calendar
+--   apps             the limit is only for some apps
 --   wants_feedback   the limiter must report the results of calls
 --   allows_advance   a call can take permits that are not free yet, if it begins when they are free
 -- Each kind is included in a branch, so that a call creates only the functions that it uses.
@@ -46,9 +47,9 @@ local function load_meter(name, key, app, holder)
     limits[name] = limit
   end
   local kind = limit.kind
-  local paused, ends, record, margin_us, adapts = false, nil, nil, nil, nil
+  local paused, apps, ends, record, margin_us, adapts = false, nil, nil, nil, nil, nil
   if limit.more then
-    local apps, blocked_us, overrides
+    local blocked_us, overrides
     apps, paused, blocked_us, overrides, margin_us, adapts =
       unpack(call('HMGET', hg('limit', name), 'apps', 'paused', 'blocked_us', 'overrides', 'margin_us', 'adapt_latency_us'))
     if app and apps and (string.find(app, ',', 1, true) or not string.find(',' .. apps .. ',', ',' .. app .. ',', 1, true)) then
@@ -71,6 +72,7 @@ local function load_meter(name, key, app, holder)
     -- @include override
     override(m, kind, record, tonumber(margin_us or nil) or 0, adapts)
   end
+  if apps then m.apps = apps end
   if adapts and adapts ~= '0' then m.wants_feedback = true end
   local store_state = limit.load(m, now_us, holder)
   if m.incomplete then return nil end

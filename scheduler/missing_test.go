@@ -1,0 +1,128 @@
+package scheduler
+
+import (
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/headgate/headgate/internal/testutil/proctest"
+	"github.com/headgate/headgate/throttle"
+)
+
+// Jobs of a limit that does not exist wait, in order and without an attempt, and run as soon as the
+// limit is defined. A deleted limit is the same, for jobs that wait already and for new ones.
+func TestMissingLimit_JobsWait(t *testing.T) {
+	const jobs, keys = 300, 3
+	for name, row := range map[string]struct {
+		before func(st *stack) // before the jobs
+		after  func(st *stack) // when they wait
+		most   int             // denials of a job
+	}{
+		"never defined": {most: 1},
+		"deleted before": {
+			before: func(st *stack) {
+				st.must(st.limiter.Define(st.t.Context(), perMinute(6000, 1)))
+				st.must(st.limiter.Delete(st.t.Context(), "api"))
+			},
+			most: 1,
+		},
+		"deleted while they wait": {
+			before: func(st *stack) {
+				st.must(st.limiter.Define(st.t.Context(), perMinute(6000, 1)))
+				st.must(st.limiter.Pause(st.t.Context(), "api"))
+			},
+			after: func(st *stack) { st.must(st.limiter.Delete(st.t.Context(), "api")) },
+			most:  2,
+		},
+		"for other apps": {
+			before: func(st *stack) {
+				l := perMinute(6000, 1)
+				l.Apps = []string{"other"}
+				st.must(st.limiter.Define(st.t.Context(), l))
+			},
+			most: 5, // each minute, the first job of a lane asks again
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var log proctest.Log
+			rule := func(task *asynq.Task) (Rule, error) {
+				return Rule{Needs: []throttle.Need{{Limit: "api", Key: string(task.Payload())}}}, nil
+			}
+			virtual(t, settings{rule: rule, log: slog.New(slog.NewTextHandler(&log, nil))}, func(t *testing.T, st *stack) {
+				if row.before != nil {
+					row.before(st)
+				}
+				var ids []string
+				for i := range jobs {
+					ids = append(ids, st.enqueue(asynq.NewTask("job", fmt.Append(nil, i%keys))))
+				}
+				time.Sleep(time.Minute)
+				if row.after != nil {
+					row.after(st)
+				}
+				time.Sleep(4 * time.Minute)
+				st.wantRuns(0)
+				for _, id := range ids {
+					if info := st.info(id); info.State != asynq.TaskStateRetry || info.Retried != 0 {
+						t.Fatalf("job %s is %s and was retried %d times, want it put back", id, info.State, info.Retried)
+					}
+				}
+				st.must(st.limiter.Set(st.t.Context(), perMinute(6000, 1)))
+				time.Sleep(5 * time.Second)
+				st.wantOnceEach(jobs)
+				st.wantDenials(jobs, float64(row.most), row.most)
+				for key := range keys {
+					var order []int
+					for _, id := range st.order() {
+						for i, other := range ids {
+							if other == id && i%keys == key {
+								order = append(order, i)
+							}
+						}
+					}
+					for i := 1; i < len(order); i++ {
+						if order[i] < order[i-1] {
+							t.Fatalf("jobs of key %d ran in the order %v", key, order)
+						}
+					}
+				}
+				if n := strings.Count(log.String(), "jobs wait until their limit is defined"); n != 1 {
+					t.Errorf("the warning was logged %d times, want once:\n%s", n, log.String())
+				}
+			})
+		})
+	}
+}
+
+// While jobs wait for a limit that does not exist, other jobs of their queue run, and the server
+// sends no more commands than it does for a paused limit.
+func TestMissingLimit_CostsNothing(t *testing.T) {
+	commands := map[string]int{}
+	for _, limit := range []string{"paused", "missing"} {
+		rule := func(task *asynq.Task) (Rule, error) {
+			if string(task.Payload()) == "other" {
+				return Rule{}, nil
+			}
+			return needs(limit), nil
+		}
+		virtual(t, settings{rule: rule, limits: []throttle.Limit{funnel("paused", 1, 1)}}, func(t *testing.T, st *stack) {
+			st.must(st.limiter.Pause(t.Context(), "paused"))
+			for range 1000 {
+				st.enqueue(asynq.NewTask("job", nil))
+			}
+			time.Sleep(time.Minute)
+			st.enqueue(asynq.NewTask("job", []byte("other")))
+			before := st.queueServer.CommandCount()
+			time.Sleep(2 * time.Minute)
+			st.wantRuns(1)
+			commands[limit] = st.queueServer.CommandCount() - before
+		})
+	}
+	if commands["missing"] > commands["paused"]*11/10 {
+		t.Errorf("%d commands in two minutes for jobs of a missing limit, %d for a paused one", commands["missing"], commands["paused"])
+	}
+}

@@ -101,6 +101,7 @@ func TestLibrary_OwnModule(t *testing.T) {
 	goRun(t, dir, "build", "-o", "library", ".")
 	for name, program := range map[string]string{"readme": blocks(t)[0], "feedback": withFeedback(t)} {
 		folder := filepath.Join(dir, name)
+		program = strings.Replace(program, "package main\n", "package "+name+"\n", 1) // so that Go compiles it and links nothing
 		if err := errors.Join(os.Mkdir(folder, 0o700), os.WriteFile(filepath.Join(folder, "main.go"), []byte(program), 0o600)); err != nil {
 			t.Fatal(err)
 		}

@@ -7,7 +7,6 @@ import (
 	"net/http/httptest"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -15,6 +14,16 @@ import (
 
 	"github.com/headgate/headgate/internal/testutil/redistest"
 )
+
+// isProgram tells the test binary in the environment to be the program, so that no other is linked.
+const isProgram = "LLM_IS_PROGRAM"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(isProgram) == "" {
+		os.Exit(m.Run())
+	}
+	main()
+}
 
 // TestLLM_Answers runs the program as a user does, with an API that refuses the first call.
 func TestLLM_Answers(t *testing.T) {
@@ -35,12 +44,8 @@ func TestLLM_Answers(t *testing.T) {
 		})
 	}))
 	defer api.Close()
-	bin := filepath.Join(t.TempDir(), "llm")
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", bin, ".").CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v\n%s", err, out)
-	}
-	program := exec.CommandContext(t.Context(), bin)
-	program.Env = append(os.Environ(), "REDIS_URL=redis://"+redistest.Run(t).Addr(), "MODEL_URL="+api.URL, "MODEL_KEY=key")
+	program := exec.CommandContext(t.Context(), os.Args[0])
+	program.Env = append(os.Environ(), isProgram+"=1", "REDIS_URL=redis://"+redistest.Run(t).Addr(), "MODEL_URL="+api.URL, "MODEL_KEY=key")
 	program.Stdin, program.Stderr = strings.NewReader("one\ntwo\nthree\n"), os.Stderr
 	out, err := program.StdoutPipe()
 	if err != nil {

@@ -51,7 +51,7 @@ test: export GOFLAGS := $(GOFLAGS) -trimpath
 test: export GOGC = 300
 test: deps ## vet, check the format and run all tests
 	$(CHECK)
-	$(GOTEST) -vet=off -p $$(($(CORES) + 2)) ./scheduler ./cmd/worker ./cmd/internal/worker ./internal/waitdb ./throttle ./bench . ./internal/fairqueue work
+	$(GOTEST) -vet=off -p $$(($(CORES) + 2)) ./scheduler ./cmd/worker ./dashboards/page ./cmd/internal/worker ./internal/waitdb ./tasks ./internal/fairqueue ./bench ./cmd/internal/config ./throttle . work
 
 # For use while editing: SLOW are the packages whose tests start processes, and -short skips slow tests.
 # Run the skipped tests of what you change yourself: go test ./scheduler -run 'TestX$$'.

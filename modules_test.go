@@ -15,8 +15,8 @@ func TestModules_NoReplace(t *testing.T) {
 		t.Fatal(err)
 	}
 	var module struct {
-		Module  struct{ Path string }
-		Replace []any
+		Module           struct{ Path string }
+		Replace, Exclude []any
 	}
 	if err := json.Unmarshal(out, &module); err != nil {
 		t.Fatal(err)
@@ -24,8 +24,8 @@ func TestModules_NoReplace(t *testing.T) {
 	if module.Module.Path != "github.com/headgate/headgate" {
 		t.Errorf("the module is %q", module.Module.Path)
 	}
-	if len(module.Replace) > 0 {
-		t.Errorf("go.mod replaces %v: users of the module would not get that", module.Replace)
+	if len(module.Replace)+len(module.Exclude) > 0 {
+		t.Errorf("go.mod replaces %v and excludes %v: users of the module would not get that", module.Replace, module.Exclude)
 	}
 }
 

@@ -55,7 +55,8 @@ func withFeedback(t *testing.T) string {
 			` + lines[1] + "})\nerr = server.Run(mux" + after
 }
 
-// module is a folder with a module that requires this one.
+// module is a folder with a module that uses this one. With a workspace of both, Go need not
+// compile this module again, as it must for a replaced one. TestModules_NoReplace holds the difference.
 func module(t *testing.T) (dir string) {
 	t.Helper()
 	root, err := filepath.Abs("../..")
@@ -63,32 +64,24 @@ func module(t *testing.T) (dir string) {
 		t.Fatal(err)
 	}
 	dir = t.TempDir()
-	sums, err := os.ReadFile(filepath.Join(root, "go.sum"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(dir, "go.sum"), sums, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	const headgate = "github.com/headgate/headgate"
 	goRun(t, dir, "mod", "init", "example.com/library")
-	goRun(t, dir, "mod", "edit", "-require="+headgate+"@v0.0.0", "-replace="+headgate+"="+root)
+	goRun(t, dir, "work", "init", ".", root)
 	return dir
 }
 
-// goRun runs the command go in a folder.
+// goRun runs the command go in a folder, in the workspace there if it has one.
 func goRun(t *testing.T, dir string, args ...string) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "go", args...)
 	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "GOFLAGS="+os.Getenv("GOFLAGS")+" -mod=mod", "GOWORK=off")
+	cmd.Env = append(os.Environ(), "GOWORK=") // not this module's, which has more modules
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("go %v: %v\n%s", args, err, out)
 	}
 }
 
 // TestLibrary_OwnModule builds the program as a user would, and README.md's, in a module that
-// requires this one, and runs it on a Redis.
+// uses this one, and runs it on a Redis.
 func TestLibrary_OwnModule(t *testing.T) {
 	dir := module(t)
 	text, err := os.ReadFile("main.go")

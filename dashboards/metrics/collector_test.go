@@ -13,10 +13,12 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/alicebob/miniredis/v2/server"
 	"github.com/google/go-cmp/cmp"
 	"github.com/hibiken/asynq"
 	"github.com/prometheus/client_golang/prometheus"
@@ -377,4 +379,33 @@ func TestScrape_RedisAway(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		check(1, 0, 0)
 	})
+}
+
+// TestEvicts_UnknownKeepsAnswer: while Redis does not answer, the metric of its eviction policy keeps
+// the last answer, so that an alert goes on.
+func TestEvicts_UnknownKeepsAnswer(t *testing.T) {
+	m, rdb := redistest.Mini(t)
+	redistest.Before(m, func(c *server.Peer, cmd string, _ ...string) bool {
+		if cmd == "INFO" {
+			c.WriteBulk("maxmemory_policy:allkeys-lru\r\n")
+		}
+		return cmd == "INFO"
+	})
+	var down atomic.Bool
+	rdb.AddHook(redistest.Hook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+		if down.Load() {
+			return syscall.ECONNREFUSED
+		}
+		return next(ctx, cmd)
+	}))
+	c := New(newServer(t, rdb, noRules, scheduler.WithLogger(slog.New(slog.DiscardHandler))), rdb, Options{})
+	for _, away := range []bool{false, true, false} {
+		down.Store(away)
+		gather(t, c, func(v map[string]float64) bool {
+			if away && v["redis_trouble{trouble=evicts}"] != 1 {
+				t.Fatal("the metric forgets that Redis evicts keys")
+			}
+			return v["redis_trouble{trouble=evicts}"] == 1 && (v["scope_up{}"] == 0) == away
+		})
+	}
 }

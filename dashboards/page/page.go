@@ -13,6 +13,7 @@ import (
 
 	"github.com/headgate/headgate/internal/inspect"
 	"github.com/headgate/headgate/internal/redact"
+	"github.com/headgate/headgate/internal/redishealth"
 	"github.com/headgate/headgate/internal/safelog"
 	"github.com/headgate/headgate/internal/shard"
 	"github.com/headgate/headgate/internal/usercode"
@@ -86,12 +87,15 @@ func New(o Options) (*Page, error) {
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
 	}
-	p := &Page{Options: o, queues: inspect.New(waitdb.New(o.Limiter)), redactor: redactor{secrets}}
+	waits := waitdb.New(o.Limiter)
+	p := &Page{Options: o, queues: inspect.New(waits), redactor: redactor{secrets}}
 	p.queues.KeyOf, p.queues.Sharded = o.KeyOf, shard.Queues{}
 	for _, q := range o.Shards { // the server has checked them
 		p.queues.Sharded[q.Queue] = shard.Queue{Name: q.Queue, Count: q.Count, ByKey: q.ByKey, Divided: q.Divided}
 	}
-	p.reader = newReader(p.queues)
+	rdb, prefix := waits.Scope()
+	// Its log lines would repeat those of the worker.
+	p.reader = newReader(p.queues, redishealth.New(slog.New(slog.DiscardHandler), "Redis", rdb, prefix))
 	routed := p.protect(http.HandlerFunc(p.route), p.fail)
 	// Refuse POSTs from other sites. No GET changes anything.
 	p.handler = http.NewCrossOriginProtection().Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -237,6 +241,11 @@ func (p *Page) fail(w http.ResponseWriter, code int, text string) {
 }
 
 func (p *Page) failRead(w http.ResponseWriter, err error) {
+	if err = p.reader.cause(err); errors.Is(err, errSlow) {
+		p.Log.Warn("a view of the page could not be read in time", "within", readTimeout)
+		p.fail(w, http.StatusServiceUnavailable, sentence(err))
+		return
+	}
 	p.Log.Warn("the page cannot read Redis", "error", err)
 	p.fail(w, http.StatusServiceUnavailable, "Redis cannot be read: "+p.redactor.Clean(err.Error(), 300))
 }

@@ -3,12 +3,14 @@ package page
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/headgate/headgate/internal/inspect"
+	"github.com/headgate/headgate/internal/redishealth"
 	"github.com/headgate/headgate/internal/shard"
 	"github.com/headgate/headgate/internal/stats"
 	"github.com/headgate/headgate/throttle"
@@ -19,58 +21,126 @@ const (
 	// longer.
 	minAge   = time.Second
 	readRest = 20
-	// readTimeout is the longest time for the reads of a snapshot or a view. It does not bound calls
-	// of asynq's Inspector, which takes no context.
-	readTimeout = 5 * time.Second
+	// readTimeout is how long a request waits for the reads of a snapshot or a view. Then the page
+	// says that it could not be read, and shows the last snapshot.
+	readTimeout = redishealth.AnswerTimeout
+	// slowRead is how long a request waits for a new snapshot if the last one is younger than
+	// readTimeout.
+	slowRead = time.Second
 	// Charts show the last 15 minutes in steps of 10 seconds.
 	chartStep  = 10 * time.Second
 	chartSteps = 90
 )
 
+// errSlow means that Redis is not known to be down.
+var errSlow = fmt.Errorf("this page could not be read in %s; jobs run", readTimeout)
+
 // reader shares snapshots between all viewers. If a request finds the last snapshot too old, the
 // reader reads a new one.
 type reader struct {
-	queues  *inspect.Queues
-	mu      sync.Mutex // guards the fields below, and is held while Redis is read
+	queues *inspect.Queues
+	health *redishealth.Monitor
+
+	mu      sync.Mutex // guards the fields below
 	last    *snapshot
-	expires time.Time                               // of last, by this process's clock
+	readAt  time.Time     // when the last successful read ended, by this process's clock
+	expires time.Time     // of last, by this process's clock
+	reading chan struct{} // closed at the end of the current read; nil if there is none
+
+	busy    chan struct{}                           // full while a read uses the fields below
 	steps   map[int64]map[string]stats.LimitSummary // of the charts, by number of the step (see stepOf), and by limit
 	lastIDs map[string]string                       // by scope, the ID of the last summary that was read
 }
 
-func newReader(queues *inspect.Queues) *reader {
+func newReader(queues *inspect.Queues, health *redishealth.Monitor) *reader {
 	return &reader{
-		queues: queues, last: &snapshot{Status: &inspect.Status{}, Now: time.Now()},
-		steps: map[int64]map[string]stats.LimitSummary{}, lastIDs: map[string]string{},
+		queues: queues, health: health, last: &snapshot{Status: &inspect.Status{}, Now: time.Now()},
+		busy: make(chan struct{}, 1), steps: map[int64]map[string]stats.LimitSummary{}, lastIDs: map[string]string{},
 	}
 }
 
-// latest returns the last snapshot, or a new one if the last is too old. If Redis cannot be read,
-// it returns the last snapshot with Err set.
+// latest returns the last snapshot, or a new one if the last is too old. If the read of the new one
+// is slow, latest returns the last snapshot, up to readTimeout old. After that, or if Redis cannot be
+// read, it returns the last snapshot with Err set.
 func (r *reader) latest(ctx context.Context) *snapshot {
 	r.mu.Lock()
-	defer r.mu.Unlock()
-	start := time.Now()
-	if start.Before(r.expires) {
-		return r.last
+	last, isFresh := r.last, time.Since(r.readAt) < readTimeout
+	if time.Now().Before(r.expires) {
+		r.mu.Unlock()
+		return last
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readTimeout) // other viewers wait for this read, too
+	if r.reading == nil {
+		r.reading = make(chan struct{})
+		go r.read(context.WithoutCancel(ctx), r.reading) // other viewers wait for this read, too
+	}
+	reading := r.reading
+	r.mu.Unlock()
+	ended := redishealth.Await(reading, slowRead)
+	switch {
+	case !ended && isFresh:
+		return last
+	case !ended && !redishealth.Await(reading, readTimeout-slowRead):
+		s := new(*last)
+		s.Err = r.cause(context.DeadlineExceeded)
+		return s
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.last
+}
+
+// read reads a snapshot, and closes ended.
+func (r *reader) read(ctx context.Context, ended chan struct{}) {
+	ctx, cancel := context.WithTimeout(ctx, 2*readTimeout) // no viewer waits for longer
 	defer cancel()
+	r.busy <- struct{}{}
+	start, call := time.Now(), r.health.Begin()
 	s, err := r.readAll(ctx)
+	<-r.busy
+	if err == nil || redishealth.ProblemOf(err) == redishealth.Unreachable {
+		call.Note(ctx, err)
+	} else {
+		call.Note(ctx, nil) // Redis answers; the page needs fewer rights than a worker
+	}
+	if err != nil {
+		err = r.cause(err)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	age := max(minAge, readRest*time.Since(start))
 	if err != nil {
 		s, age = new(*r.last), minAge
 		s.Err = err
 	}
-	r.last, r.expires = s, time.Now().Add(age)
-	return s
+	r.last = s
+	if r.reading == ended { // not expired meanwhile
+		r.reading, r.expires = nil, time.Now().Add(age)
+		if err == nil {
+			r.readAt = time.Now()
+		}
+	}
+	close(ended)
+}
+
+// cause returns why Redis could not be read. If only time has passed, that is an outage that the
+// Monitor knows of or finds within slowRead, or errSlow.
+func (r *reader) cause(err error) error {
+	if !redishealth.IsUnanswered(err) {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), slowRead)
+	defer cancel()
+	if down := r.health.Check(ctx); redishealth.ProblemOf(down).IsTemporary() && down != nil {
+		return down
+	}
+	return errSlow
 }
 
 // expire makes the next request read a new snapshot.
 func (r *reader) expire() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.expires = time.Time{}
+	r.expires, r.readAt, r.reading = time.Time{}, time.Time{}, nil
 }
 
 func (r *reader) readAll(ctx context.Context) (*snapshot, error) {

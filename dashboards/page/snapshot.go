@@ -2,6 +2,7 @@ package page
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/headgate/headgate/internal/display"
 	"github.com/headgate/headgate/internal/inspect"
+	"github.com/headgate/headgate/internal/redishealth"
 	"github.com/headgate/headgate/internal/stats"
 	"github.com/headgate/headgate/throttle"
 )
@@ -21,6 +23,22 @@ type snapshot struct {
 	Now     time.Time         // Redis's time at the read, in this process's zone
 	Err     error             // why the newest read failed; nil if it gave this data
 }
+
+// Trouble says why the newest read failed, or "".
+func (s *snapshot) Trouble() string {
+	switch {
+	case s.Err == nil:
+		return ""
+	case errors.Is(s.Err, errSlow):
+		return strings.TrimSuffix(sentence(s.Err), ".")
+	case redishealth.ProblemOf(s.Err) == redishealth.Unreachable:
+		return "Redis does not answer"
+	}
+	return "Redis cannot be read"
+}
+
+// sentence returns the text of an error of this package as a sentence.
+func sentence(err error) string { return strings.ToUpper(err.Error()[:1]) + err.Error()[1:] + "." }
 
 // Jobs returns the number of jobs in a state, in all queues.
 func (s *snapshot) Jobs(state string) (n int) {

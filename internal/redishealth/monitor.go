@@ -103,7 +103,7 @@ func (m *Monitor) Note(ctx context.Context, began time.Time, err error) {
 	err = Unavailable(err)
 	_, down := m.state()
 	before := ProblemOf(down)
-	if isUnanswered(err) && down == nil && !errors.Is(ctx.Err(), context.Canceled) {
+	if IsUnanswered(err) && down == nil && !errors.Is(ctx.Err(), context.Canceled) {
 		m.reloadCluster(ctx)
 		go m.askOnce(AnswerTimeout)
 		return
@@ -232,7 +232,7 @@ func (m *Monitor) ask(ctx context.Context, rights bool, timeout time.Duration) e
 	}
 	go func() {
 		err := m.tryAll(ctx, answers, rights)
-		for isUnanswered(err) && !errors.Is(err, redis.ErrClosed) && ctx.Err() == nil {
+		for IsUnanswered(err) && !errors.Is(err, redis.ErrClosed) && ctx.Err() == nil {
 			select {
 			case <-ctx.Done():
 			case <-time.After(repeatPause):
@@ -247,7 +247,7 @@ func (m *Monitor) ask(ctx context.Context, rights bool, timeout time.Duration) e
 			if ProblemOf(err) != Unreachable {
 				m.answers.Add(1)
 			}
-			if !isUnanswered(err) { // if the client is closed, nothing is known
+			if !IsUnanswered(err) { // if the client is closed, nothing is known
 				m.set(began, Unavailable(err))
 			}
 			return err
@@ -314,9 +314,9 @@ type noRetryCmd struct{ *redis.IntCmd }
 // NoRetry implements redis.Cmder.
 func (noRetryCmd) NoRetry() bool { return true }
 
-// isUnanswered reports whether err says only that no answer has come: a deadline of the caller or of
+// IsUnanswered reports whether err says only that no answer has come: a deadline of the caller or of
 // the client has passed, the client has no free connection, or the client is closed.
-func isUnanswered(err error) bool {
+func IsUnanswered(err error) bool {
 	timeout, ok := errors.AsType[net.Error](err)
 	return ok && timeout.Timeout() || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) ||
 		errors.Is(err, redis.ErrPoolTimeout) || errors.Is(err, redis.ErrPoolExhausted) || errors.Is(err, redis.ErrClosed)

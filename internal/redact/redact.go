@@ -13,6 +13,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/headgate/headgate/internal/strictjson"
 )
 
 // Hidden replaces a secret. It does not show the secret's length.
@@ -187,8 +189,8 @@ func Decode(data []byte, size int) (value any, err error) {
 	if len(data) > size {
 		return nil, fmt.Errorf("JSON of %d bytes: want at most %d", len(data), size)
 	}
-	if d := depth(data); d > maxDepth {
-		return nil, fmt.Errorf("JSON nested %d levels deep: want at most %d", d, maxDepth)
+	if strictjson.DeeperThan(maxDepth, data) >= 0 {
+		return nil, fmt.Errorf("JSON nested more than %d levels deep: want at most %d", maxDepth, maxDepth)
 	}
 	decoder := json.NewDecoder(bytes.NewReader(data))
 	decoder.UseNumber()
@@ -199,24 +201,4 @@ func Decode(data []byte, size int) (value any, err error) {
 		return nil, errors.New("JSON: want one value")
 	}
 	return value, nil
-}
-
-// depth returns how many levels deep a JSON text is nested.
-func depth(data []byte) (deepest int) {
-	level, inText := 0, false
-	for i := 0; i < len(data); i++ {
-		switch c := data[i]; {
-		case inText && c == '\\':
-			i++
-		case c == '"':
-			inText = !inText
-		case inText:
-		case c == '[' || c == '{':
-			level++
-			deepest = max(deepest, level)
-		case c == ']' || c == '}':
-			level--
-		}
-	}
-	return deepest
 }

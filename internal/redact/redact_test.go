@@ -58,10 +58,10 @@ func TestDecode(t *testing.T) {
 	deep := func(levels int) string { return strings.Repeat("[", levels) + strings.Repeat("]", levels) }
 	for text, wrong := range map[string]string{
 		deep(64):                     "",
-		deep(65):                     "nested 65 levels deep: want at most 64",
-		deep(9000):                   "nested 9000 levels deep",
+		deep(65):                     "nested more than 64 levels deep: want at most 64",
+		deep(9000):                   "nested more than 64 levels deep",
 		`{"a":` + deep(63) + `}`:     "",
-		`{"a":` + deep(64) + `}`:     "nested 65 levels deep",
+		`{"a":` + deep(64) + `}`:     "nested more than 64 levels deep",
 		`["` + deep(5000) + `"]`:     "",
 		`["\"` + deep(5000) + `\\"]`: "",
 		strings.Repeat("[],", 900):   "want one value",

@@ -27,6 +27,9 @@ func Decode[T any](what string, text []byte, into *T) error {
 	if !utf8.Valid(text) {
 		return fmt.Errorf("%s is not UTF-8: want JSON text", what)
 	}
+	if err := CheckDepth(what, text); err != nil {
+		return err
+	}
 	// json.Decoder alone would ignore text after the object.
 	var whole json.RawMessage
 	if err := json.Unmarshal(text, &whole); err != nil {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -75,6 +76,45 @@ func TestTooManyFields(t *testing.T) {
 	_, err := Parse("headgate.yaml", []byte(strings.Repeat("a: 1\n", maxFields+1)))
 	if want := "headgate.yaml:20001:2: too many fields: want at most 20000 in the file"; err == nil || err.Error() != want {
 		t.Errorf("it says %.300v, want %s", err, want)
+	}
+}
+
+// TestTooDeep: a file that is nested too deep is refused before it is parsed, because the parser's
+// memory grows with the square of the depth.
+func TestTooDeep(t *testing.T) {
+	nested := func(open string, depth int) string { return "limits:\n  " + strings.Repeat(open, depth) }
+	indented := "limits:\n"
+	for i := range 100 {
+		indented += strings.Repeat(" ", i+1) + "a:\n"
+	}
+	for name, test := range map[string]struct{ text, at string }{
+		"lists in brackets":   {nested("[", 30_000), "2:102"},
+		"maps in brackets":    {nested("{a: ", 10_000), "2:399"},
+		"lists in a line":     {nested("- ", 15_000), "2:201"},
+		"maps by indentation": {indented, "101:102"},
+		"brackets in blocks":  {nested("- ", 60) + strings.Repeat("[", 60), "2:162"},
+	} {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		_, err := Parse("headgate.yaml", []byte(test.text))
+		runtime.ReadMemStats(&after)
+		if want := "headgate.yaml:" + test.at + ": nested too deep: want at most 100 levels"; err == nil || err.Error() != want {
+			t.Errorf("%s: it says %.300v, want %s", name, err, want)
+		}
+		if used := (after.TotalAlloc - before.TotalAlloc) >> 20; used > 50 {
+			t.Errorf("%s: %d MB were allocated, want at most 50", name, used)
+		}
+	}
+	for _, text := range []string{nested("[", 98) + strings.Repeat("]", 98), "limits: {}\n# " + strings.Repeat("[", 200), `http: {proxy: "` + strings.Repeat("[", 200) + `"}`} {
+		if _, err := Parse("headgate.yaml", []byte(text)); err != nil && strings.Contains(err.Error(), "too deep") {
+			t.Errorf("%.30s…: it says %v", text, err)
+		}
+	}
+	for _, expression := range []string{strings.Repeat("(", 101) + "1" + strings.Repeat(")", 101), strings.Repeat("[", 10_000)} {
+		_, err := Parse("headgate.yaml", []byte("limits: {api: 1/s}\ntasks: {\"http:request\": {limits: [{limit: api, key: '"+expression+"'}]}}"))
+		if want := "is nested more than 100 levels deep, at character 101: want at most 100"; err == nil || !strings.Contains(err.Error(), want) || !strings.HasPrefix(err.Error(), "headgate.yaml:2:") || len(err.Error()) > 500 {
+			t.Errorf("%.30s…: it says %.600v, want %s", expression, err, want)
+		}
 	}
 }
 

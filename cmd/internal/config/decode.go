@@ -44,7 +44,7 @@ func newDecoder(file string) *decoder {
 
 func (d *decoder) decode(data []byte, to any) {
 	tokens := lexer.Tokenize(string(data))
-	if d.reportTooMany(tokens) || d.reportSplitTexts(tokens) {
+	if d.reportTooMany(tokens) || d.reportTooDeep(tokens) || d.reportSplitTexts(tokens) {
 		return
 	}
 	file, err := parser.Parse(tokens, 0, parser.AllowDuplicateMapKey())
@@ -80,6 +80,38 @@ func (d *decoder) reportTooMany(tokens token.Tokens) bool {
 		}
 		if fields > maxFields {
 			d.errorAt(t.Position, "", "too many fields: want at most %d in the file", maxFields)
+			return true
+		}
+	}
+	return false
+}
+
+// maxDepth bounds how deep values are nested, because the parser's memory grows with the square of
+// the depth: 30,000 brackets take more than a gigabyte.
+const maxDepth = 100
+
+// reportTooDeep reports whether values are nested more than maxDepth levels deep. If so, it adds an
+// error. The depth is that of the open brackets and of the columns where open blocks begin.
+func (d *decoder) reportTooDeep(tokens token.Tokens) bool {
+	var blocks []int // columns
+	brackets := 0
+	for i, t := range tokens {
+		column := t.Position.Column
+		switch t.Type {
+		case token.SequenceStartType, token.MappingStartType:
+			brackets++
+		case token.SequenceEndType, token.MappingEndType:
+			brackets = max(0, brackets-1)
+		case token.MappingValueType, token.SequenceEntryType, token.MappingKeyType:
+			if t.Type == token.MappingValueType && i > 0 {
+				column = tokens[i-1].Position.Column // of the key
+			}
+			if brackets == 0 {
+				blocks = append(slices.DeleteFunc(blocks, func(open int) bool { return open >= column }), column)
+			}
+		}
+		if brackets+len(blocks) > maxDepth {
+			d.errorAt(t.Position, "", "nested too deep: want at most %d levels", maxDepth)
 			return true
 		}
 	}

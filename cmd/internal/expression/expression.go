@@ -45,12 +45,36 @@ func compile(what, text string, allowedVars []string) (*program, error) {
 		}
 		return nil, fmt.Errorf("%s is empty: want an expression such as %s", what, example)
 	}
+	if err := checkDepth(p.text); err != nil {
+		return nil, fmt.Errorf("%s %.60s… %w", what, p.text, err)
+	}
 	var err error
 	p.code, err = expr.Compile(p.text, p.declare, hostFunction, jsonFunction, expr.DisableBuiltin("now"), expr.DisableBuiltin("toJSON"), expr.Patch(p))
 	if err = cmp.Or(p.rejected, err); err != nil {
 		return nil, p.explain(err)
 	}
 	return p, nil
+}
+
+// maxDepth is the maximum number of nested brackets of an expression.
+const maxDepth = 100
+
+// checkDepth returns an error if brackets are nested too deep, because the compiler's stack and
+// memory grow with the depth. Brackets in texts count, too, so that no text ends before its quote.
+func checkDepth(text string) error {
+	depth := 0
+	for i, c := range text {
+		switch c {
+		case '(', '[', '{':
+			depth++
+		case ')', ']', '}':
+			depth--
+		}
+		if depth > maxDepth {
+			return fmt.Errorf("is nested more than %d levels deep, at character %d: want at most %d", maxDepth, i+1, maxDepth)
+		}
+	}
+	return nil
 }
 
 // declare tells the compiler the types of the variables. payload and result can have any type.

@@ -14,6 +14,7 @@ import (
 	"github.com/expr-lang/expr"
 
 	"github.com/headgate/headgate/internal/canonical"
+	"github.com/headgate/headgate/internal/strictjson"
 )
 
 // Source is the input of expressions: a *Job, a *Done or a Tick.
@@ -101,6 +102,9 @@ func (d *Done) values(used map[string]bool) (map[string]any, error) {
 
 // decode reads one JSON value. Whole numbers stay exact, because they can be keys.
 func decode(what string, payload []byte) (any, error) {
+	if err := strictjson.CheckDepth("the "+what, payload); err != nil {
+		return nil, err
+	}
 	decoder := json.NewDecoder(bytes.NewReader(payload))
 	decoder.UseNumber()
 	var value any

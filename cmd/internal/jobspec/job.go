@@ -53,6 +53,9 @@ func (j Job) Validate() error {
 	case len(j.Payload) > 0 && !json.Valid(j.Payload):
 		return fmt.Errorf(`payload %s is not JSON: want an object such as {"url":"https://example.com/"}, in the shell's quotes`, strictjson.Shorten(j.Payload))
 	}
+	if err := strictjson.CheckDepth("payload", j.Payload); err != nil {
+		return err
+	}
 	return j.Options.Validate()
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -46,9 +45,10 @@ func open(t *testing.T, dir string) (*Store, *redis.Client) {
 	return s, rdb
 }
 
+// connect returns a client that sends a command again until another process has taken over.
 func connect(s *Store) *redis.Client {
 	return redis.NewClient(redistest.Patient(&redis.Options{
-		Network: "unix", Addr: s.Socket, MaxRetries: math.MaxInt32, MaxRetryBackoff: 50 * time.Millisecond,
+		Network: "unix", Addr: s.Socket, MaxRetries: 100, MaxRetryBackoff: 50 * time.Millisecond,
 	}))
 }
 

@@ -148,7 +148,7 @@ func TestForecast_Impossible(t *testing.T) {
 		must(t, s.lanes.Delete(background, "gone"))
 		must(t, s.lanes.Set(background, perMinute("l", 2)))
 		f := s.forecast(t)
-		expect(t, "of no limit", f.Limits()["gone"], forecast.Estimate{Need: throttle.Need{Limit: "gone"}})
+		expect(t, "of no limit", f.Limits()["gone"], forecast.Estimate{Need: throttle.Need{Limit: "gone", Key: "k"}})
 		for position, want := range map[int]time.Duration{1: 0, 2: time.Minute} {
 			e, _ := f.Job("default\nl|k", position)
 			expect(t, fmt.Sprint("job ", position), [2]any{e.StartsIn, e.Known}, [2]any{want, true})

@@ -122,7 +122,7 @@ func (t *scribe) around(ctx context.Context, cmd redis.Cmder, next redis.Process
 			t.w.history.Note(t.w.now(), "", "process %d leads", t.p.index)
 		}
 	case text == script.New("lanes/grant").Hash() || strings.HasPrefix(text, "-- Gives lanes their turns"):
-		t.turns(args[9:], reply)
+		t.turns(args[8:], reply)
 	case text == script.New("asynq/crash").Hash() || strings.HasPrefix(text, "-- Retries a job whose worker has crashed"):
 		t.w.judgeCrash(fmt.Sprint(args[7]))
 	}

@@ -4,6 +4,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/headgate/headgate/internal/testutil/redistest"
 	"github.com/headgate/headgate/throttle"
 )
@@ -55,6 +57,56 @@ func TestSettle_LostReply(t *testing.T) {
 			lost.Next = true
 			must(t, s.Settle(t.Context(), d, limit.Name, "k", 0))
 			expect(t, limit.Name+": what others took stays taken", ask(t, s, limit.Name, 0).Remaining, 1)
+		}
+	})
+}
+
+// TestSettle_LateSending: the first sending of a Settle arrives after its repeat, and after the
+// caller's next call. It charges and gives back nothing.
+func TestSettle_LateSending(t *testing.T) {
+	onRedis(t, func(t *testing.T, s *stage) {
+		define(t, s, threes...)
+		late := &redistest.LateSending{}
+		s.rdb.AddHook(redistest.Hook(late.Around))
+		for _, limit := range threes {
+			for _, cost := range []int{0, 2} {
+				for _, next := range []bool{false, true} {
+					must(t, s.Reset(t.Context(), limit.Name, "k"))
+					s.wait(time.Hour)
+					others, d := ask(t, s, limit.Name, 1), ask(t, s, limit.Name, 1)
+					late.Next = func(redis.Cmder) bool { return true }
+					must(t, s.Settle(t.Context(), d, limit.Name, "k", cost))
+					if cost == 0 && limit.Kind != throttle.Concurrency {
+						expect(t, limit.Name+": another takes what came back", ask(t, s, limit.Name, 1).Outcome, allowed)
+					}
+					if next {
+						must(t, s.Settle(t.Context(), others, limit.Name, "k", 1))
+						s.wait(50 * time.Minute)
+					}
+					before := snapshot(t, s)
+					expect(t, limit.Name+": one was late", late.Arrive(t.Context(), s.rdb), true)
+					expect(t, limit.Name+": what is kept", snapshot(t, s), before)
+				}
+			}
+		}
+	})
+}
+
+// TestDelete_LateSending: the first sending of a Delete arrives after the limit was defined again.
+func TestDelete_LateSending(t *testing.T) {
+	onRedis(t, func(t *testing.T, s *stage) {
+		late := &redistest.LateSending{}
+		s.rdb.AddHook(redistest.Hook(late.Around))
+		for _, exists := range []bool{false, true} {
+			if exists {
+				define(t, s, perMinute("l", 1))
+			}
+			late.Next = func(redis.Cmder) bool { return true }
+			expect(t, "no error", s.Delete(t.Context(), "l") == nil, exists)
+			define(t, s, perMinute("l", 2))
+			expect(t, "the caller's next call finds nothing", s.Delete(t.Context(), "other") == nil, false)
+			expect(t, "one was late", late.Arrive(t.Context(), s.rdb), true)
+			expect(t, "the limit is there", ask(t, s, "l", 1).Outcome, allowed)
 		}
 	})
 }

@@ -1,6 +1,7 @@
 package script
 
 import (
+	"cmp"
 	"crypto/rand"
 	"iter"
 	"math"
@@ -16,9 +17,8 @@ import (
 // of the offset between the clocks. With this offset, Callers computes the age of a reply that this
 // process read late.
 type Callers struct {
-	pool sync.Pool // of *Caller
-
-	mu sync.Mutex
+	mu   sync.Mutex
+	idle []*Caller // the caller that was used last is at the end
 	// current and previous are the largest offsets of the current and of the previous interval:
 	// lower bounds of how far Redis's clock is ahead of this process's, in microseconds.
 	current, previous int64
@@ -33,9 +33,10 @@ const (
 	unknownOffset = math.MinInt64
 )
 
-// A Caller sends one script at a time. For a minute, Redis stores the number of the caller's last
-// script that took permits. By this number it recognizes a repeat after a lost reply. Callers are
-// reused, so Redis stores about as many numbers as there are concurrent calls.
+// A Caller sends one script at a time, and numbers its scripts. For an hour, Redis stores the number
+// of the caller's last script. By this number it recognizes a repeat after a lost reply, and a
+// script that arrives after a later script of the same caller. Callers are reused, so Redis stores
+// as many numbers as there were concurrent calls.
 type Caller struct {
 	Name  string
 	Calls uint64 // number of the present script, from 1
@@ -43,16 +44,24 @@ type Caller struct {
 
 // NewCallers returns an empty pool.
 func NewCallers() *Callers {
-	c := &Callers{current: unknownOffset, previous: unknownOffset}
-	c.pool.New = func() any { return &Caller{Name: rand.Text()} }
-	return c
+	return &Callers{current: unknownOffset, previous: unknownOffset}
 }
 
 // Next returns a caller for one script. Call done after the reply.
 func (c *Callers) Next() (caller *Caller, done func()) {
-	caller = c.pool.Get().(*Caller)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if last := len(c.idle) - 1; last >= 0 {
+		caller, c.idle = c.idle[last], c.idle[:last]
+	} else {
+		caller = &Caller{Name: rand.Text()}
+	}
 	caller.Calls++
-	return caller, func() { c.pool.Put(caller) }
+	return caller, func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.idle = append(c.idle, caller)
+	}
 }
 
 // When converts redisUS, Redis's time in the reply that has just been read, to this process's
@@ -84,19 +93,19 @@ func Elapsed(from, to time.Time) time.Duration {
 	return max(to.Sub(from), to.Round(0).Sub(from.Round(0)))
 }
 
-// Sent is an argument of a script. It counts how often the script was sent, and has the time at
-// which it was last sent. This works because go-redis encodes the arguments each time that it sends
-// them.
+// Sent is an argument of a script: the number of a caller's call or, if Number is 0, how often the
+// script was sent. Sent has the time at which the script was last sent, too. This works because
+// go-redis encodes the arguments each time that it sends them.
 type Sent struct {
-	times int64
-	last  time.Time
+	Number uint64
+	times  uint64
+	last   time.Time
 }
 
-// MarshalBinary implements encoding.BinaryMarshaler. It counts one more sending, and returns the
-// count.
+// MarshalBinary implements encoding.BinaryMarshaler. It counts one more sending.
 func (s *Sent) MarshalBinary() ([]byte, error) {
 	s.times, s.last = s.times+1, time.Now()
-	return strconv.AppendInt(nil, s.times, 10), nil
+	return strconv.AppendUint(nil, cmp.Or(s.Number, s.times), 10), nil
 }
 
 // MaxCalls is the most calls that one script takes, and MaxMeters the most meters that these calls

@@ -21,7 +21,7 @@ import (
 // Permits of concurrency limits are leased under the decision's Holder. Pass the Holder to the
 // limiter's Extend and Free. Each call of Acquire for a job has a different Holder.
 //
-// If a reply gets lost, go-redis repeats the call. A repeat within a minute takes no permits twice.
+// If a reply gets lost, go-redis repeats the call. A repeat within an hour takes no permits twice.
 // After an error that wraps [throttle.ErrUnavailable], call Acquire again. A waiting job keeps its
 // place, but permits that the failed call took are taken once more.
 //
@@ -143,8 +143,8 @@ func (db *DB) sendAndDecide(ctx context.Context, calls []*acquireCall) {
 func (db *DB) send(ctx context.Context, calls []*acquireCall) {
 	c, done := db.callers.Next()
 	defer done()
-	attempt := new(script.Sent)
-	args := []any{db.app, c.Name, c.Calls, attempt}
+	sent := &script.Sent{Number: c.Calls}
+	args := []any{db.app, c.Name, sent}
 	var group []any // arguments of the present group
 	count := 0      // index of the job_count of that group
 	for _, a := range calls {
@@ -173,7 +173,7 @@ func (db *DB) send(ctx context.Context, calls []*acquireCall) {
 	}
 	var replied time.Time
 	if err == nil {
-		replied = db.callers.When(replies[0].([]any)[replyNow].(int64), attempt)
+		replied = db.callers.When(replies[0].([]any)[replyNow].(int64), sent)
 	}
 	for i, a := range calls {
 		a.lease, a.err = fmt.Sprintf("%s:%d.%d", c.Name, c.Calls, i+1), err

@@ -140,7 +140,7 @@ func (w *pair) ask(t *rapid.T) {
 	}
 	run := func(s *fixture, args []any) []any {
 		w.calls++
-		replies, err := script.New("lanes/acquire").Run(background, s.rdb, []string{hg("")}, append([]any{"", fmt.Sprint("caller", w.calls), 1, 1}, args...)...).Slice()
+		replies, err := script.New("lanes/acquire").Run(background, s.rdb, []string{hg("")}, append([]any{"", fmt.Sprint("caller", w.calls), 1}, args...)...).Slice()
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/fairqueue"
-	"github.com/headgate/headgate/internal/script"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -23,7 +22,7 @@ const Advance = 40 * time.Millisecond
 func (db *DB) Grant(ctx context.Context, process string, turns []fairqueue.Turn) (now int64, results []fairqueue.Result, held bool, err error) {
 	c, done := db.callers.Next()
 	defer done()
-	args := []any{process, Advance.Microseconds(), c.Name, c.Calls, new(script.Sent)}
+	args := []any{process, Advance.Microseconds(), c.Name, c.Calls}
 	for _, t := range turns {
 		args = append(args, t.Lane, t.Advance, strings.Trim(strings.ReplaceAll(fmt.Sprint(t.Held), " ", ","), "[]"))
 	}

@@ -122,10 +122,15 @@ func (l *repeatFixture) expired() {
 	must(l.t, err)
 }
 
-// TestRepeatAfterALostAnswer: a script that is sent again changes nothing, whatever became of its
-// job meanwhile: above all if the job waits again, or if another worker has it. A job whose call
-// was denied and that was granted its permits since gets them by the repeat.
-func TestRepeatAfterALostAnswer(t *testing.T) {
+// repeated is a call whose script is sent again.
+type repeated struct {
+	before   func(l *repeatFixture)
+	do       func(l *repeatFixture) error
+	gets     bool // the repeat gets what was granted
+	numbered bool // the script has the number of its caller's call
+}
+
+func repeatedScripts() map[string]repeated {
 	it := func(maxWait time.Duration, needs ...throttle.Need) func(l *repeatFixture) error {
 		return func(l *repeatFixture) error {
 			_, err := l.lanes.Acquire(l.ctx, waitdb.Job{JobID: itsJob, MaxWait: maxWait}, needs...)
@@ -138,22 +143,18 @@ func TestRepeatAfterALostAnswer(t *testing.T) {
 		return err
 	}
 	forget := func(l *repeatFixture) error { _, err := l.lanes.Forget(l.ctx, itsJob); return err }
-	scripts := map[string]struct {
-		before func(l *repeatFixture)
-		do     func(l *repeatFixture) error
-		gets   bool // the repeat gets what was granted
-	}{
-		"acquire: denied":                   {do: it(0, one("l"), one("slots")), gets: true},
-		"acquire: allowed":                  {before: func(l *repeatFixture) { l.wait(5 * time.Second) }, do: it(0, one("l"), one("slots"))},
-		"acquire: arrives for its permits":  {before: (*repeatFixture).granted, do: it(0, one("l"), one("slots"))},
-		"acquire: too late":                 {before: func(l *repeatFixture) { l.denied(); l.wait(2 * time.Second) }, do: it(time.Second, one("l"), one("slots"))},
-		"acquire: never":                    {before: (*repeatFixture).denied, do: it(0, throttle.Need{Limit: "l", Key: "k", Cost: 3})},
-		"acquire: no limit":                 {before: (*repeatFixture).denied, do: it(0, one("nope"))},
-		"refused":                           {before: func(l *repeatFixture) { l.wait(5 * time.Second); l.ask("it") }, do: refused},
-		"refused: waits by another attempt": {before: (*repeatFixture).denied, do: refused},
+	return map[string]repeated{
+		"acquire: denied":                   {numbered: true, do: it(0, one("l"), one("slots")), gets: true},
+		"acquire: allowed":                  {numbered: true, before: func(l *repeatFixture) { l.wait(5 * time.Second) }, do: it(0, one("l"), one("slots"))},
+		"acquire: arrives for its permits":  {numbered: true, before: (*repeatFixture).granted, do: it(0, one("l"), one("slots"))},
+		"acquire: too late":                 {numbered: true, before: func(l *repeatFixture) { l.denied(); l.wait(2 * time.Second) }, do: it(time.Second, one("l"), one("slots"))},
+		"acquire: never":                    {numbered: true, before: (*repeatFixture).denied, do: it(0, throttle.Need{Limit: "l", Key: "k", Cost: 3})},
+		"acquire: no limit":                 {numbered: true, before: (*repeatFixture).denied, do: it(0, one("nope"))},
+		"refused":                           {numbered: true, before: func(l *repeatFixture) { l.wait(5 * time.Second); l.ask("it") }, do: refused},
+		"refused: waits by another attempt": {numbered: true, before: (*repeatFixture).denied, do: refused},
 		"forget":                            {before: (*repeatFixture).denied, do: forget},
 		"forget: granted":                   {before: (*repeatFixture).granted, do: forget},
-		"grant": {before: func(l *repeatFixture) { l.denied(); l.ask("behind"); l.wait(10 * time.Second) }, do: func(l *repeatFixture) error {
+		"grant": {numbered: true, before: func(l *repeatFixture) { l.denied(); l.ask("behind"); l.wait(10 * time.Second) }, do: func(l *repeatFixture) error {
 			_, _, _, err := l.store.Grant(l.ctx, "p", []fairqueue.Turn{{Lane: l.lane(), Held: make([]int64, len(fairqueue.Meters(l.lane())))}})
 			return err
 		}},
@@ -184,6 +185,13 @@ func TestRepeatAfterALostAnswer(t *testing.T) {
 			},
 		},
 	}
+}
+
+// TestRepeatAfterALostAnswer: a script that is sent again changes nothing, whatever became of its
+// job meanwhile: above all if the job waits again, or if another worker has it. A job whose call
+// was denied and that was granted its permits since gets them by the repeat.
+func TestRepeatAfterALostAnswer(t *testing.T) {
+	scripts := repeatedScripts()
 	between := map[string]func(l *repeatFixture){
 		"nothing": func(*repeatFixture) {}, "granted": (*repeatFixture).granted, "begun": (*repeatFixture).begun, "ended": (*repeatFixture).ended,
 		"enqueued again": (*repeatFixture).again, "enqueued again and granted": func(l *repeatFixture) { l.again(); l.granted() },
@@ -224,6 +232,74 @@ func TestRepeatAfterALostAnswer(t *testing.T) {
 					}
 					if diff := cmp.Diff(before, after); diff != "" || before == nil {
 						t.Errorf("the repeat changed what is kept: before (-), after (+)\n%s", diff)
+					}
+				})
+			}
+		}
+	})
+}
+
+// TestLateSending: the first sending of a script arrives after its repeat, and after the caller's next
+// calls. It changes nothing.
+func TestLateSending(t *testing.T) {
+	scripts := repeatedScripts()
+	scripts["fast path: allowed"] = repeated{numbered: true, before: func(l *repeatFixture) {
+		define(l.t, l.fixture, throttle.Limit{Name: "fast", Kind: throttle.Funnel, Rate: throttle.Rate{N: 1, Per: 5 * time.Second}, Capacity: 2})
+	}, do: func(l *repeatFixture) error {
+		_, err := l.lanes.Acquire(l.ctx, waitdb.Job{JobID: itsJob}, one("fast"))
+		return err
+	}}
+	then := map[string]func(l *repeatFixture){
+		"nothing": func(*repeatFixture) {},
+		"a denied call": func(l *repeatFixture) {
+			for _, id := range []string{"it", "x", "y"} {
+				l.ask(id)
+			}
+		},
+		"a denied call of one limit": func(l *repeatFixture) {
+			limit := "l"
+			if l.rdb.HExists(l.ctx, hg("summaries"), "fast").Val() {
+				limit = "fast"
+			}
+			for _, id := range []string{"u", "v", "w"} {
+				_, err := l.lanes.Acquire(l.ctx, waitdb.Job{JobID: throttle.JobID{Queue: "q", ID: id}}, one(limit))
+				must(l.t, err)
+				_, err = l.lanes.Forget(l.ctx, throttle.JobID{Queue: "q", ID: id})
+				must(l.t, err)
+			}
+			l.wait(20 * time.Second)
+		},
+		"an allowed call and a long time": func(l *repeatFixture) {
+			l.wait(20 * time.Minute)
+			l.ask("z")
+			l.wait(20 * time.Minute)
+		},
+	}
+	onRedis(t, func(t *testing.T, st *fixture) {
+		late := &redistest.LateSending{}
+		st.rdb.AddHook(redistest.Hook(late.Around))
+		for name, s := range scripts {
+			if !s.numbered {
+				continue
+			}
+			for what, happens := range then {
+				t.Run(name+"/"+what, func(t *testing.T) {
+					st.restart(t)
+					l := newRepeatFixture(t, st)
+					if s.before != nil {
+						s.before(l)
+					}
+					_, err := l.store.BecomeLeader(l.ctx, "p", 10*time.Hour, 0, "epoch")
+					must(t, err)
+					late.Next = func(cmd redis.Cmder) bool { return (cmd.Args()[2] == 1) != strings.HasPrefix(name, "fast") }
+					must(t, s.do(l))
+					happens(l)
+					before := redistest.Contents(l.t, l.rdb)
+					if !late.Arrive(l.ctx, l.rdb) {
+						t.Fatal("nothing was late")
+					}
+					if diff := cmp.Diff(before, redistest.Contents(l.t, l.rdb)); diff != "" {
+						t.Errorf("the late sending changed what is kept: before (-), after (+)\n%s", diff)
 					}
 				})
 			}

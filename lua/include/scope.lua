@@ -19,6 +19,9 @@ local MAX_INT = 9007199254740992
 -- Keys live this much longer than their content is needed, in case Redis's clock is set back.
 local GRACE_MS = 60000
 
+-- The number of a caller's last call is stored for this time. No packet arrives that late.
+local CALL_MS = 3600000
+
 -- A caller can give permits back for this time after they were taken. The upstream's feedback about
 -- a limit's key is kept for the same time.
 local GIVE_BACK_US = 3600000000

@@ -3,14 +3,14 @@
 -- A meter is contended if lanes wait at it. New jobs take no permits of a contended meter: the
 -- waiting lanes get its permits in turns.
 -- Safe to repeat: a repeat of the same call returns the same replies, and waiting jobs keep their
--- places.
+-- places. A sending that arrives after a later call of its caller changes nothing.
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] app: name of the calling program, for limits that only some apps may use
 -- ARGV[2] caller: ID of a caller that makes one call at a time
--- ARGV[3] call_number: number of the call; only repeats of the call have the same number. The n-th
---   job's leases belong to the holder "<queue>\n<ID>\n<caller>:<call_number>.<n>"
--- ARGV[4] attempt: 1 when the call is sent for the first time, a higher number in a repeat
--- ARGV[5…] groups of consecutive jobs that differ only in id and useful_us; for each group:
+-- ARGV[3] call_number: number of the call; a caller's numbers grow, and only repeats of the call have
+--   the same number. The n-th job's leases belong to the holder
+--   "<queue>\n<ID>\n<caller>:<call_number>.<n>"
+-- ARGV[4…] groups of consecutive jobs that differ only in id and useful_us; for each group:
 --   job_count         number of jobs in the group
 --   queue             asynq queue of the jobs
 --   head_start        places by which a job joins its lane earlier (negative) or later (positive)
@@ -58,13 +58,15 @@
 -- @include needs
 -- @include admit
 -- @include redeem
-local app, caller, call_number, attempt = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
-local groups, names = read_groups(5)
+local app, caller, call_number = ARGV[1], ARGV[2], ARGV[3]
+local groups, names = read_groups(4)
 local no_waiting, loaded = call('EXISTS', hg('jobs')) == 0, {} -- loaded: meter ID -> meter
 local records = no_waiting and {} or call('HMGET', hg('jobs'), unpack(names))
-local cached = attempt ~= '1' and cached_replies(call('GET', hg('admitted', caller)), call_number) or {}
+local cache = call('GET', hg('admitted', caller))
+if is_overtaken(cache, call_number) then return redis.error_reply(OVERTAKEN) end
+local cached, cached_lines = cached_replies(cache, call_number)
 local replies, seen = {}, {} -- seen: names of the jobs that have a reply
-local cache_lines, must_cache = { call_number }, false
+local cache_lines = { call_number }
 local read_singly = false -- true after a job needed its lane: grants are then read job by job
 
 -- Reports whether a job's record belongs to another wait than that of this call. In a repeat, the
@@ -117,8 +119,8 @@ local function process_jobs(decide)
         job.cached_wait = type(earlier) == 'string' and earlier
         replies[number] = type(earlier) == 'table' and earlier or decide(job, records[number] or nil)
         if not replies[number] then return false end
-        local line = job.cache_line or replies[number].wait
-        seen[job.name], cache_lines[number + 1], must_cache = true, line or '', must_cache or line
+        seen[job.name] = true
+        cache_lines[number + 1] = job.cache_line or replies[number].wait or cached_lines[number] or ''
       end
     end
   end
@@ -128,7 +130,7 @@ end
 local function finish()
   write_redeemed()
   store_taken(loaded)
-  if must_cache then cache_replies(caller, cache_lines) end
+  cache_replies(caller, cache_lines)
   return replies
 end
 

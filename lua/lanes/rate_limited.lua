@@ -2,7 +2,8 @@
 -- flagged meters. Several rate-limited jobs keep the order in which they were allowed. If another
 -- attempt of the job waits already, that attempt keeps its place in the lane: the calling attempt
 -- has outlived its timeout.
--- Safe to repeat: a repeat of the same call changes nothing.
+-- Safe to repeat: a repeat of the same call changes nothing, and nor does a sending that arrives after
+-- a later call of its caller.
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] queue of the job
 -- ARGV[2] ID of the job
@@ -16,7 +17,8 @@
 -- ARGV[10] a digit for each need: 1 if its meter must be blocked, else 0
 -- ARGV[11] line of the lane's name with the fairness key; '' for a job without a fairness key
 -- ARGV[12] caller: ID of a caller that makes one call at a time
--- ARGV[13] number of the call; only repeats of the call have the same number
+-- ARGV[13] number of the call; a caller's numbers grow, and only repeats of the call have the same
+--   number
 -- ARGV[14…] limit, key, cost of each need, sorted by limit and key
 -- Returns the reply of acquire.lua for the job. If the job waits, except in a repeat, one more number
 -- follows: the end of the latest block of the flagged meters, Unix microseconds
@@ -30,11 +32,15 @@ local queue, id, app, at_us, for_us, random = ARGV[1], ARGV[2], ARGV[3], tonumbe
 local max_wait_us, useful_us, grant_us, block_flags, fairness_line = tonumber(ARGV[7]), tonumber(ARGV[8]), ARGV[9], ARGV[10], ARGV[11]
 local caller, number = ARGV[12], ARGV[13]
 
-local cached, refusal = unpack(cached_replies(call('GET', hg('admitted', caller)), number)), nil
+local cache = call('GET', hg('admitted', caller))
+if is_overtaken(cache, number) then return redis.error_reply(OVERTAKEN) end
+local cached = cached_replies(cache, number)[1]
 if type(cached) == 'table' then return cached end
-local meters
-meters, refusal = load_needs(14, #ARGV, app)
-if refusal then return refusal end
+local meters, refusal = load_needs(14, #ARGV, app)
+if refusal then
+  cache_replies(caller, { number })
+  return refusal
+end
 if cached then
   load_reserved(meters)
   return denial_without_wait(meters)

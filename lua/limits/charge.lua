@@ -3,7 +3,8 @@
 -- difference, except permits whose return could exceed the limit's guarantee: permits that have
 -- become free with time, and permits taken before the last change of the rate or over an hour ago.
 -- On a concurrency limit, the holder of a lease then has as many permits as the cost, at least 1.
--- A repeat of the same call changes nothing.
+-- A repeat of the same call changes nothing, and nor does a sending that arrives after a later call of
+-- its caller.
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] limit
 -- ARGV[2] key
@@ -17,7 +18,8 @@
 --   permits were taken; 0 for other kinds
 -- ARGV[8] holder of the lease on a concurrency limit
 -- ARGV[9] caller: ID of a caller that makes one call at a time
--- ARGV[10] number of the call; only repeats of the call have the same number
+-- ARGV[10] number of the call; a caller's numbers grow, and only repeats of the call have the same
+--   number
 -- Returns a list of
 --   limit     name of the limit if Go must extend its calendar and call again, else ''
 --   now_us    Redis's clock, Unix microseconds
@@ -31,17 +33,19 @@
 -- @include sliding_window
 -- @include meter
 -- @include change
+-- @include note_call
 local name, key, at_us, taken, cost = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
 local mark, given_before, holder, caller, call_number = tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[8], ARGV[9], ARGV[10]
 
 local m, store_state = load_meter(name, key)
+if m and m.stale then return { name, now_us } end
+local is_late = note_call(caller, call_number, call_number)
 if not m then return { '', now_us, 0 } end
-if m.stale then return { name, now_us } end
 local kind, extra = m.kind, cost - taken
 
 local result = { '', now_us, 1, 0 }
 if extra > 0 and (kind == 'funnel' or kind == 'token_bucket') then result[4] = span(extra, m.n, m.period_us) end
-if call('SET', hg('admitted', caller), call_number, 'PX', int(GRACE_MS), 'GET') == call_number then return result end
+if is_late then return result end
 
 local function give_back(k)
   local since_us = math.max(tonumber(call('HGET', hg('limit', name), 'since_us') or nil) or now_us, m.since_us or 0)

@@ -4,7 +4,8 @@
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- KEYS[2…] Redis key of each meter's state
 -- ARGV[1] caller: for jobs, the ID of a caller that makes one call at a time; '' for calls of Allow
--- ARGV[2] number of the call; only repeats of the call have the same number
+-- ARGV[2] number of the call; a caller's numbers grow, and only repeats of the call have the same
+--   number
 -- ARGV[3] attempt: 1 when the call is sent for the first time, 2 and more in a repeat
 -- ARGV[4…] limit of each meter; then the summary of each limit (see summary.lua); then the rate of
 --   each limit, "n period_us"; then for each group of equal calls the number of calls, the number of
@@ -13,7 +14,7 @@
 --     ahead_us   the permits are free if the TAT (see gcra.lua) is at most this far ahead of now
 --     cost_us    time by which the cost moves the TAT
 --     fractions  n-ths of a microsecond of ahead_us and of cost_us; '' if both are 0
--- Returns '' if no call can be decided, or else a text:
+-- Returns '' if no call can be decided, or if a later call of the caller came first, or else a text:
 --   now       two words: seconds and microseconds of Redis's clock
 --   verdicts  a word with a character for each call:
 --             '+' allowed: the permits are taken
@@ -23,10 +24,13 @@
 --   taken_us  time at which the first attempt took the permits; left out without such an attempt
 --   states    a line for each meter with its state before the calls: "tat fraction n period_us";
 --             '' if the meter is unused, or its state is malformed or of another rate
--- @include scope
+-- @include note_call
 local caller, call_number, attempt, n, last = ARGV[1], ARGV[2], ARGV[3], #KEYS - 1, #ARGV
 
-if call('EXISTS', hg('jobs')) == 1 then return '' end
+if call('EXISTS', hg('jobs')) == 1 then
+  if caller ~= '' then note_call(caller, call_number, call_number) end
+  return ''
+end
 local summaries = call('HMGET', hg('summaries'), unpack(ARGV, 4, n + 3))
 local states = call('MGET', unpack(KEYS, 2))
 
@@ -60,7 +64,7 @@ if attempt ~= '1' then
 end
 
 -- If a job is denied or undecided, the script decides no later job that needs one of its meters.
-local verdicts, taken, any_taken, denied = '', {}, false, nil
+local verdicts, taken, denied = '', {}, nil
 local j = 3 * n + 4
 while j <= last do
   local first, final = j + 2, j + 1 + 4 * ARGV[j + 1]
@@ -84,7 +88,7 @@ while j <= last do
           if fraction >= whole then tat, fraction = tat + 1, fraction - whole end
           fractions[k] = fraction
         end
-        tats[k], taken[k], any_taken = tat, true, true
+        tats[k], taken[k] = tat, true
       end
     elseif caller ~= '' then
       denied = denied or {}
@@ -95,7 +99,7 @@ while j <= last do
   j = final + 1
 end
 
-if caller ~= '' and any_taken then call('SET', hg('admitted', caller), call_number .. ' ' .. int(now_us) .. ' ' .. verdicts, 'PX', int(GRACE_MS)) end
+if caller ~= '' and note_call(caller, call_number, call_number .. ' ' .. int(now_us) .. ' ' .. verdicts) then return '' end
 for k = 1, n do
   if taken[k] then
     local tat, fraction = tats[k], fractions[k]

@@ -2,6 +2,7 @@ package redistest
 
 import (
 	"context"
+	"encoding"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
@@ -39,4 +40,36 @@ func (l *LostReplies) Around(ctx context.Context, cmd redis.Cmder, next redis.Pr
 		}
 	}
 	return next(ctx, cmd)
+}
+
+// LateSending delays the first sending of a script. The client repeats it, and gets the reply to the
+// repeat. Its Around is a [Hook].
+type LateSending struct {
+	Next func(cmd redis.Cmder) bool // whether to delay the first sending of a script; nil after one was delayed
+	args []any
+}
+
+// Around sends a command. It keeps the first sending of a script that is to be late.
+func (l *LateSending) Around(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+	if l.Next == nil || !strings.HasPrefix(cmd.Name(), "eval") || !l.Next(cmd) {
+		return next(ctx, cmd)
+	}
+	l.Next, l.args = nil, nil
+	for _, arg := range cmd.Args() {
+		if m, ok := arg.(encoding.BinaryMarshaler); ok {
+			arg, _ = m.MarshalBinary()
+		}
+		l.args = append(l.args, arg)
+	}
+	return next(ctx, cmd)
+}
+
+// Arrive delivers the late sending. It reports whether there was one.
+func (l *LateSending) Arrive(ctx context.Context, rdb redis.UniversalClient) bool {
+	if l.args == nil {
+		return false
+	}
+	_ = rdb.Do(ctx, l.args...).Err() // nobody reads the reply
+	l.args = nil
+	return true
 }

@@ -34,7 +34,7 @@ const (
 // wrapper.
 type permits interface {
 	AcquireAll(ctx context.Context, requests ...waitdb.AcquireRequest) []waitdb.AcquireResult
-	Extend(ctx context.Context, holder string, needs ...throttle.Need) (bool, error)
+	Extend(ctx context.Context, holder string, needs ...throttle.Need) (time.Duration, error)
 	Free(ctx context.Context, holder string, needs ...throttle.Need) error
 	RateLimited(ctx context.Context, job waitdb.Job, limited waitdb.RateLimit, needs ...throttle.Need) (waitdb.Decision, error)
 }

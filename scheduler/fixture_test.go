@@ -62,7 +62,7 @@ type settings struct {
 	redis   redis.UniversalClient
 	asked   func(job waitdb.Job, needs []throttle.Need, d waitdb.Decision)
 	freed   func(holder string)
-	extend  func() (held bool, err error)
+	extend  func() (time.Duration, error)
 
 	oneClock bool // see stack
 }
@@ -221,7 +221,7 @@ type spy struct {
 	denials map[string]int
 	allowed []waitdb.Decision
 	// These may be nil. extend answers in place of the limiter.
-	extend  func() (held bool, err error)
+	extend  func() (time.Duration, error)
 	asked   func(job waitdb.Job, needs []throttle.Need, d waitdb.Decision)
 	freed   func(holder string)
 	limited func(job waitdb.Job, r waitdb.RateLimit, d waitdb.Decision)
@@ -252,7 +252,7 @@ func (s *spy) Free(ctx context.Context, holder string, needs ...throttle.Need) e
 	return s.DB.Free(ctx, holder, needs...)
 }
 
-func (s *spy) Extend(ctx context.Context, holder string, needs ...throttle.Need) (bool, error) {
+func (s *spy) Extend(ctx context.Context, holder string, needs ...throttle.Need) (time.Duration, error) {
 	if s.extend != nil {
 		return s.extend()
 	}

@@ -194,23 +194,23 @@ func TestLease_LostCancelsHandler(t *testing.T) {
 	unavailable := fmt.Errorf("%w: cut off", throttle.ErrUnavailable)
 	calls := 0
 	for name, test := range map[string]struct {
-		extend   func() (bool, error)
+		extend   func() (time.Duration, error)
 		from, to time.Duration // when the context ends; never if zero
 	}{
-		"lost":      {func() (bool, error) { return false, nil }, 10 * time.Second, 11 * time.Second},
-		"cut off":   {func() (bool, error) { return false, unavailable }, 26 * time.Second, 27 * time.Second},
-		"no answer": {func() (bool, error) { time.Sleep(5 * time.Minute); return true, nil }, 26 * time.Second, 27 * time.Second},
-		"cut off after a while": {func() (bool, error) {
+		"lost":      {func() (time.Duration, error) { return 0, nil }, 10 * time.Second, 11 * time.Second},
+		"cut off":   {func() (time.Duration, error) { return 0, unavailable }, 26 * time.Second, 27 * time.Second},
+		"no answer": {func() (time.Duration, error) { time.Sleep(5 * time.Minute); return 30 * time.Second, nil }, 26 * time.Second, 27 * time.Second},
+		"cut off after a while": {func() (time.Duration, error) {
 			if calls++; calls <= 5 {
-				return true, nil
+				return 30 * time.Second, nil
 			}
-			return false, unavailable
+			return 0, unavailable
 		}, 76 * time.Second, 77 * time.Second},
-		"cut off for a while": {func() (bool, error) {
+		"cut off for a while": {func() (time.Duration, error) {
 			if calls++; calls%10 == 0 {
-				return true, nil
+				return 30 * time.Second, nil
 			}
-			return false, unavailable
+			return 0, unavailable
 		}, 0, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -244,7 +244,7 @@ func TestLog_NamesLimits(t *testing.T) {
 	var log journal
 	virtual(t, settings{
 		limits: []throttle.Limit{funnel("host", 1, 1), oneSlot}, log: log.logger(), rule: ruleOfPayload,
-		extend: func() (bool, error) { return false, nil },
+		extend: func() (time.Duration, error) { return 0, nil },
 	}, func(t *testing.T, st *stack) {
 		st.handle = func(ctx context.Context, _ *asynq.Task) error {
 			if len(st.ran()) == 1 {

@@ -246,9 +246,10 @@ func (a *attempt) rateLimited(ctx context.Context, why *rateLimitedError, err er
 }
 
 // holdLeases extends the attempt's leases on concurrency limits until free releases them. It
-// extends them even if ctx ends, because the handler can still call the upstream. The returned
-// context is canceled if a lease is lost, or shortly before the end of a lease that could not be
-// extended. So the handler can stop before another job gets the permit.
+// extends them even if ctx ends, because the handler can still call the upstream. The lease of a
+// limit can change meanwhile, so holdLeases goes by the time that each extension returns. The
+// returned context is canceled if a lease is lost, or shortly before the end of a lease that could
+// not be extended. So the handler can stop before another job gets the permit.
 func (a *attempt) holdLeases(ctx context.Context) (_ context.Context, free func()) {
 	s, d, needs := a.scope, a.decision, a.rule.Needs
 	held, stop := context.WithCancel(context.WithoutCancel(ctx))
@@ -261,26 +262,30 @@ func (a *attempt) holdLeases(ctx context.Context) (_ context.Context, free func(
 	})
 	// untilCancel returns the time until the cancellation. The parameter sent is when the last call
 	// that took or extended the lease was sent.
-	untilCancel := func(sent time.Time) time.Duration { return time.Until(sent.Add(d.Lease - min(d.Lease/10, maxMargin))) }
-	end := time.AfterFunc(untilCancel(a.requestQueuedAt), lost)
+	untilCancel := func(sent time.Time, lease time.Duration) time.Duration {
+		return time.Until(sent.Add(lease - min(lease/10, maxMargin)))
+	}
+	end := time.AfterFunc(untilCancel(a.requestQueuedAt, d.Lease), lost)
 	go func() {
-		for next := d.Lease / 3; ; {
+		lease := d.Lease
+		for next := lease / 3; ; {
 			if sleep(held, next); held.Err() != nil {
 				return
 			}
 			began, call := time.Now(), s.limiterHealth.Begin()
-			ok, err := s.permits.Extend(held, d.Holder, needs...)
+			extended, err := s.permits.Extend(held, d.Holder, needs...)
 			noteLimiter(held, call, err)
-			switch next = d.Lease / 3; {
+			switch {
 			case held.Err() != nil:
 				return
 			case err != nil:
-				next = d.Lease / 20
-			case !ok:
+				next = lease / 20
+			case extended == 0:
 				lost()
 				return
 			default:
-				end.Reset(untilCancel(began))
+				lease, next = extended, extended/3
+				end.Reset(untilCancel(began, lease))
 			}
 		}
 	}()

@@ -138,7 +138,7 @@ func TestLimiter_NoLimit(t *testing.T) {
 		expect(t, "asked", d, throttle.Decision{Outcome: noLimit, Limit: "l", Key: "k", Cost: 1, At: s.now})
 		held, err := s.Extend(ctx, "h", throttle.Need{Limit: "l"})
 		must(t, err)
-		expect(t, "nothing to extend", held, true)
+		expect(t, "nothing to extend", held, 0)
 		must(t, s.Free(ctx, "h", throttle.Need{Limit: "l"}))
 		define(t, s, log(1))
 		must(t, s.Delete(ctx, "log"))

@@ -63,7 +63,7 @@ type Limiter struct{ backend backend }
 type backend interface {
 	allow(ctx context.Context, needs []Need) (Decision, error)
 	throttle(ctx context.Context, key string, l Limit, quantity int) (Decision, error)
-	extend(ctx context.Context, holder string, needs []Need) (bool, error)
+	extend(ctx context.Context, holder string, needs []Need) (time.Duration, error)
 	free(ctx context.Context, holder string, needs []Need) error
 	settle(ctx context.Context, d Decision, i, cost int) error
 	define(ctx context.Context, limits []Limit) error
@@ -155,10 +155,14 @@ func (l *Limiter) Throttle(ctx context.Context, key string, maxBurst, count int,
 }
 
 // Extend renews the leases of a call on concurrency limits, each for the full Lease of its limit.
-// holder is the call's Decision.Holder, and needs are the call's needs. Extend reports false if a
-// lease was lost: another holder may have the permit, so the caller should stop. Call Extend a few
-// times per Decision.Lease.
-func (l *Limiter) Extend(ctx context.Context, holder string, needs ...Need) (bool, error) {
+// holder is the call's Decision.Holder, and needs are the call's needs. Extend returns the time until
+// the first of these leases ends, or 0 if a lease was lost: another holder may have the permit, so
+// the caller should stop.
+//
+// Call Extend a few times in that time, which is Decision.Lease before the first call, and differs
+// from it if the Lease of a limit has changed since. Extend never shortens a lease. If a limit was
+// deleted, its lease is extended for the default Lease.
+func (l *Limiter) Extend(ctx context.Context, holder string, needs ...Need) (time.Duration, error) {
 	return l.backend.extend(ctx, holder, needs)
 }
 

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"maps"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -115,19 +116,31 @@ func (l *local) throttle(_ context.Context, key string, limit Limit, quantity in
 	return d, nil
 }
 
-// extend extends the remaining leases even if one lease is lost.
-func (l *local) extend(_ context.Context, holder string, needs []Need) (bool, error) {
+// extend extends the remaining leases even if one lease is lost. It extends a lease on a limit that
+// was deleted, or that has another kind now, for the default lease, as in Redis.
+func (l *local) extend(_ context.Context, holder string, needs []Need) (time.Duration, error) {
 	now := l.lock()
 	defer l.mu.Unlock()
-	held := true
+	first, lost := int64(math.MaxInt64), false
 	for _, need := range needs {
-		r := l.defined[need.Limit]
-		if r == nil || r.Kind != Concurrency {
-			continue
+		lease, exists := meter.DefaultLease, false
+		if r := l.defined[need.Limit]; r != nil && r.Kind == Concurrency {
+			lease, exists = r.Lease, true
 		}
-		held = l.claim(now, r, need).Meter.(*meter.Leases).Extend(now, holder) && held
+		left := int64(0)
+		if leases, ok := l.meters[meterID{Concurrency, meterKey{need.Limit, need.Key}}].(*meter.Leases); ok {
+			left = leases.Extend(now, holder, lease.Microseconds())
+		}
+		if left > 0 {
+			first = min(first, left)
+		} else if exists {
+			lost = true
+		}
 	}
-	return held, nil
+	if lost || first == math.MaxInt64 {
+		return 0, nil
+	}
+	return microseconds(first), nil
 }
 
 // free does not read the limit, so it frees a lease even after a change or deletion of the limit.

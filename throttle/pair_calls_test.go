@@ -199,17 +199,17 @@ func (p *pair) extend(t *rapid.T) {
 		t.Skip("a lease that has ended could come back to life")
 	}
 	_, l := p.anyLease(t)
-	redis, local := answers(t, p, func(x *throttle.Limiter) (bool, error) {
+	redis, local := answers(t, p, func(x *throttle.Limiter) (time.Duration, error) {
 		if x == p.redis.Limiter {
 			return x.Extend(t.Context(), l.redis, l.need)
 		}
 		return x.Extend(t.Context(), l.local, l.need)
 	})
 	if redis != local {
-		t.Fatalf("extended: %t in process, %t on redis", local, redis)
+		t.Fatalf("extended: %s in process, %s on redis", local, redis)
 	}
-	if redis {
-		p.histories[l.meter][l.index].Until = p.redis.now.UnixMicro() + p.limits[l.need.Limit].Lease.Microseconds()
+	if redis > 0 {
+		p.histories[l.meter][l.index].Until = p.redis.now.Add(redis).UnixMicro()
 	}
 	p.denied = nil
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/internal/meter"
 	"github.com/headgate/headgate/internal/safelog"
 	"github.com/headgate/headgate/internal/script"
 )
@@ -219,9 +220,9 @@ func (s *shared) throttle(ctx context.Context, key string, l Limit, quantity int
 	return d, nil
 }
 
-func (s *shared) extend(ctx context.Context, holder string, needs []Need) (bool, error) {
-	held, err := s.run(ctx, extendScript, appendMeters([]any{holder}, needs)...).Int()
-	return held == 1, unavailable(err)
+func (s *shared) extend(ctx context.Context, holder string, needs []Need) (time.Duration, error) {
+	us, err := s.run(ctx, extendScript, appendMeters([]any{holder, meter.DefaultLease.Microseconds()}, needs)...).Int64()
+	return microseconds(us), unavailable(err)
 }
 
 func (s *shared) free(ctx context.Context, holder string, needs []Need) error {

@@ -19,7 +19,7 @@ type Leases struct {
 // A lease has the number of permits of a holder, and the time at which the lease ends.
 type lease struct{ cost, ends int64 }
 
-// Define changes no existing lease. The next Extend gives a lease the new length.
+// Define changes no existing lease.
 func (c *Leases) Define(l *Limit) { c.n, c.life = int64(l.Capacity), l.Lease.Microseconds() }
 
 // others returns the live leases of other holders, and the permits that they hold.
@@ -74,15 +74,17 @@ func (c *Leases) Resize(now int64, holder string, k int64) {
 	}
 }
 
-// Extend renews a holder's lease for the full length from now. It reports false if the holder has
-// no live lease.
-func (c *Leases) Extend(now int64, holder string) bool {
+// Extend renews a holder's lease, which then ends after the time life at the earliest. It does not
+// make the lease end earlier. Extend returns the time until the end, or 0 if the holder has no live
+// lease.
+func (c *Leases) Extend(now int64, holder string, life int64) int64 {
 	l, ok := c.held[holder]
 	if !ok || l.ends <= now {
-		return false
+		return 0
 	}
-	c.held[holder] = lease{l.cost, now + c.life}
-	return true
+	l.ends = max(l.ends, now+life)
+	c.held[holder] = l
+	return l.ends - now
 }
 
 // Free removes a holder's lease, if there is one, so its permits are free.

@@ -169,3 +169,23 @@ func TestRedisGone(t *testing.T) {
 		}
 	}
 }
+
+// TestLostReply_LeaseChanges: the lease of the limit becomes longer between a call and its repeat. The
+// repeat tells what is left of the lease that the call took.
+func TestLostReply_LeaseChanges(t *testing.T) {
+	onRedis(t, func(t *testing.T, s *fixture) {
+		slots := throttle.Limit{Name: "slots", Kind: throttle.Concurrency, Capacity: 1, Lease: 5 * time.Second}
+		define(t, s, slots)
+		s.acquire(t, "warm", one("slots"))
+		s.wait(time.Minute)
+		lost := &redistest.LostReplies{Next: true, Later: func() {
+			slots.Lease = time.Hour
+			must(t, s.Set(t.Context(), slots))
+			s.wait(2 * time.Second)
+		}}
+		s.rdb.AddHook(redistest.Hook(lost.Around))
+		d := s.acquire(t, "job", one("slots"))
+		expect(t, "outcome", d.Outcome, allowed)
+		expect(t, "lease", d.Lease, 3*time.Second)
+	})
+}

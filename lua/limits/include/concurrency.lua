@@ -29,6 +29,7 @@ local function concurrency(m, now_us, holder)
   local held_by_others, own, own_until = ending_by('(9007199254740992'), 0, 0
   if held_by_others > 0 and holder then own, own_until = held_by(sets, holder) end
   held_by_others = held_by_others - own
+  m.held_us = own > 0 and own_until - now_us or 1 -- what is left of the holder's lease
 
   function m.full_at()
     local last = now_us
@@ -55,7 +56,7 @@ local function concurrency(m, now_us, holder)
   end
 
   function m.take(k)
-    local last = set_held(sets, holder, k, now_us + m.lease_us)
+    local last = set_held(sets, holder, k, math.max(now_us + m.lease_us, own_until)) -- never earlier than promised
     held_by_others = held_by_others + k
     m.full_at = function() return last end
   end

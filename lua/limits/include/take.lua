@@ -1,7 +1,7 @@
 -- @include needs
 
 -- Takes the permits of all meters. If already_taken is true, an earlier attempt took the permits,
--- and take_all only builds the reply. The call begins at the time `at`, or now if `at` is nil. The
+-- and take_all only builds the reply, with what is left of the leases. The call begins at the time `at`, or now if `at` is nil. The
 -- reply's index, left, full_at_us and capacity are about the meter with the fewest free permits:
 --   {ALLOWED, index of the need, now_us, now_us, left, full_at_us, capacity, shortest lease in
 --    microseconds or 0, 1 if the limiter must report results else 0, then mark and given (see
@@ -17,7 +17,8 @@ local function take_all(meters, already_taken, at)
     if m.wants_feedback then result[9] = 1 end
     local left = m.left() - m.reserved
     if not fewest or left < fewest then tightest, fewest = m, left end
-    if m.lease_us and m.cost > 0 and (not lease_us or m.lease_us < lease_us) then lease_us = m.lease_us end
+    local lasts_us = m.lease_us and m.cost > 0 and (already_taken and m.held_us or m.lease_us)
+    if lasts_us and (not lease_us or lasts_us < lease_us) then lease_us = lasts_us end
   end
   result[2], result[5], result[6] = tightest.index, fewest > 0 and fewest or 0, tightest.full_at()
   result[7], result[8] = tightest.capacity, lease_us or 0

@@ -26,6 +26,8 @@ type slotTeller struct {
 const (
 	// reportPeriod is how long reports are sent after a request of the leader.
 	reportPeriod = 3 * time.Second
+	// slotsTimeout is how long a report may take. The leader asks again after the same time.
+	slotsTimeout = time.Second
 	// maxCountPeriod is the longest period over which fetched jobs are counted. After that both the
 	// count and the period are halved, so that the average follows changes.
 	maxCountPeriod = time.Minute
@@ -84,8 +86,8 @@ func (s *scope) tellSlots(ctx context.Context) {
 			free = max(0, s.prefetcher.slots-s.inFlight.occupiedSlots())
 		}
 		t.mu.Unlock()
-		call, cancel := context.WithTimeout(ctx, time.Second)
-		_ = s.limiter.ReportSlots(call, name, free, every, s.queues) // the leader asks again in a second
+		call, cancel := context.WithTimeout(ctx, slotsTimeout)
+		_ = s.limiter.ReportSlots(call, name, free, every, s.queues)
 		cancel()
 	}
 }

@@ -147,6 +147,9 @@ func (h *CrawlHandler) job(task *asynq.Task) (*crawlJob, error) {
 	return &crawlJob{CrawlHandler: h, frontier: f, page: page, crawl: crawl, hosts: page.Hosts()}, err
 }
 
+// failedTimeout is how long a worker waits for Redis when it notes that a page has failed.
+const failedTimeout = 5 * time.Second
+
 // Failed records that a job is archived or dropped, so that the crawl does not count its page as
 // waiting. The server's ErrorHandler must pass its arguments to Failed for every error. Failed
 // ignores other types of tasks, and attempts that will be retried. It takes at most 5 s.
@@ -161,7 +164,7 @@ func (h *CrawlHandler) Failed(ctx context.Context, task *asynq.Task, err error) 
 	if malformed != nil {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), failedTimeout)
 	defer cancel()
 	claimed, err := j.claim(ctx)
 	if err != nil || claimed != frontier.Take {

@@ -121,6 +121,9 @@ func (h *ExecHandler) command(task *asynq.Task) (string, Command, error) {
 	return name, command, nil
 }
 
+// outputTimeout is how long the output of a command may stay open after the command has ended.
+const outputTimeout = time.Second
+
 // run runs a command and returns its output. It kills the command's process group after the
 // timeout, when the job's context ends, and when the command prints too much.
 func (h *ExecHandler) run(ctx context.Context, name string, c Command, args []string) ([]byte, error) {
@@ -143,7 +146,7 @@ func (h *ExecHandler) run(ctx context.Context, name string, c Command, args []st
 	cmd.Stdout, cmd.Stderr = stdout, stderr
 	setGroup(cmd)
 	cmd.Cancel = func() error { return killGroup(cmd) }
-	cmd.WaitDelay = time.Second // a process outside of the group may keep the output open
+	cmd.WaitDelay = outputTimeout // a process outside of the group may keep the output open
 	if err := cmd.Start(); err != nil {
 		if cause := context.Cause(ctx); cause != nil { // the context ended before the start
 			return nil, notCalled(&CommandError{Command: name, Code: -1, Reason: cause.Error()})

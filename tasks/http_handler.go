@@ -202,20 +202,28 @@ func (r HTTPRequest) request(ctx context.Context) (*http.Request, error) {
 // transport returns the transport of all calls. An http.Client would follow redirects, and show the
 // secrets of URLs in errors. The environment's proxy settings have no effect, because control would
 // check the proxy's address instead of the upstream's.
+// Times of a connection to an upstream, as in http.DefaultTransport.
+const (
+	dialTimeout   = 30 * time.Second
+	tlsTimeout    = 10 * time.Second
+	expectTimeout = time.Second
+	idleTimeout   = 90 * time.Second
+)
+
 func (h *HTTPHandler) transport() http.RoundTripper {
 	h.once.Do(func() {
 		if h.shared = h.Transport; h.shared != nil {
 			return
 		}
-		dialer := &net.Dialer{Timeout: 30 * time.Second, Control: h.control}
+		dialer := &net.Dialer{Timeout: dialTimeout, Control: h.control}
 		h.shared = &http.Transport{
 			DialContext:            dialer.DialContext,
 			Proxy:                  h.Proxy,
 			TLSClientConfig:        h.TLS.Clone(),
-			TLSHandshakeTimeout:    10 * time.Second,
+			TLSHandshakeTimeout:    tlsTimeout,
 			ForceAttemptHTTP2:      true, // DialContext and TLSClientConfig would turn HTTP/2 off
-			ExpectContinueTimeout:  time.Second,
-			IdleConnTimeout:        90 * time.Second,
+			ExpectContinueTimeout:  expectTimeout,
+			IdleConnTimeout:        idleTimeout,
 			MaxIdleConns:           512,
 			MaxIdleConnsPerHost:    64, // a worker calls few hosts from many goroutines
 			MaxResponseHeaderBytes: 256 << 10,

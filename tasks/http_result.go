@@ -184,6 +184,9 @@ func saveFile(dir, name string, body io.Reader) (saved, hash string, length int6
 	return saved, hash, n, nil
 }
 
+// storeTimeout is how long a worker tries to store the result of a call.
+const storeTimeout = time.Minute
+
 // keepResult writes a job's result as JSON and returns failed, which is the job's error or nil. If
 // Redis fails, keepResult tries again for a minute or until ctx ends, because a successful job
 // without a result would make its call again. After that the error wraps failed and Redis's error.
@@ -196,7 +199,7 @@ func keepResult(ctx context.Context, task *asynq.Task, result any, failed error)
 	if err != nil {
 		return errors.Join(failed, err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
 	for pause := 50 * time.Millisecond; ; pause = min(2*pause, 2*time.Second) {
 		if _, err = writer.Write(text); err == nil {

@@ -22,6 +22,13 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
+const (
+	// demoTimeout is how long the demo may take besides three times the time that its jobs need.
+	demoTimeout = 30 * time.Second
+	// demoInterval is the time between two looks at the calls.
+	demoInterval = 20 * time.Millisecond
+)
+
 type demoCommand struct {
 	Jobs   int           `default:"100" placeholder:"N" help:"Number of calls (default ${default})."`
 	Rate   int           `default:"20" placeholder:"N" help:"Calls per second that the API allows (default ${default})."`
@@ -91,14 +98,14 @@ func (c *demoCommand) Run(ctx context.Context, stdio cli.IO) error {
 
 	// Ideally, Rate jobs make their calls at once, and Rate more after each second plus margin.
 	ideal := time.Duration((c.Jobs-1)/c.Rate) * (time.Second + c.Margin)
-	timeout := time.After(3*ideal + 30*time.Second)
+	timeout := time.After(3*ideal + demoTimeout)
 	for seconds := time.Tick(time.Second); api.done() < c.Jobs; {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-timeout:
 			return fmt.Errorf("only %d of %d calls after %s", api.done(), c.Jobs, time.Since(start).Round(time.Second))
-		case <-time.After(20 * time.Millisecond):
+		case <-time.After(demoInterval):
 		case <-seconds:
 			fmt.Fprintf(stdio.Err, "%d of %d calls\n", api.done(), c.Jobs)
 		}

@@ -134,12 +134,15 @@ func (d *dispatcher) readWeights(ctx context.Context, _ *check) (more bool, err 
 	return false, nil
 }
 
+// stepDownTimeout is how long a leader waits for Redis when it gives its lease back.
+const stepDownTimeout = time.Second
+
 // stepDown gives the lease back, so that another process takes over at once: the successor, or any
 // process if successor is empty. A process without a core may still hold the lease.
 func (d *dispatcher) stepDown(ctx context.Context, successor string) {
 	d.core = nil
 	d.logFound()
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stepDownTimeout)
 	defer cancel()
 	d.limiterHealth.Note(ctx, d.Waits.StepDown(ctx, d.process, successor))
 }

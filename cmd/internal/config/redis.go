@@ -151,6 +151,8 @@ func withoutURL(err error) error {
 const (
 	maxRetries      = 10
 	maxRetryBackoff = time.Second
+
+	clusterReloadInterval = 5 * time.Second
 )
 
 func (d *decoder) checkRedis(r *Redis, t TLS) {
@@ -213,7 +215,7 @@ func (r Redis) client(retries bool) (rdb redis.UniversalClient, err error) {
 		if !retries {
 			o.MaxRedirects = -1
 		}
-		o.ClusterStateReloadInterval = 5 * time.Second // for this time, commands can fail after a failover
+		o.ClusterStateReloadInterval = clusterReloadInterval // for this time, commands can fail after a failover
 		rdb = redis.NewClusterClient(o)
 	case *redis.Options:
 		o = new(*o)

@@ -29,6 +29,9 @@ var (
 	childAttributes *syscall.SysProcAttr // attributes of the process redis-server; nil except on Linux
 )
 
+// pingInterval is the pause between two attempts to reach the server.
+const pingInterval = 10 * time.Millisecond
+
 // A Store is the Redis of one folder. The process that holds the folder's lock runs the server.
 // When this process ends, another process with an open Store of the folder takes the lock.
 type Store struct {
@@ -71,7 +74,7 @@ func Open(ctx context.Context, dir string, log func(line string)) (*Store, error
 			err = fmt.Errorf("no Redis is configured, and none can run with its data in %s: %w; set redis: in the config, or use --redis", dir, err)
 		case <-ctx.Done():
 			err = ctx.Err() // the user has interrupted the command
-		case <-time.After(10 * time.Millisecond):
+		case <-time.After(pingInterval):
 			if s.isOwn.Load() || time.Since(began) < answerTimeout { // our own server can take long to load its data
 				continue
 			}

@@ -85,7 +85,7 @@ func New(c *config.Config, o Options) (*Worker, error) {
 	if o.Notes == nil {
 		o.Notes = io.Discard
 	}
-	w := &Worker{options: o, startConfig: c, log: o.Log, hangup: make(chan os.Signal, 1), checkInterval: 10 * time.Second}
+	w := &Worker{options: o, startConfig: c, log: o.Log, hangup: make(chan os.Signal, 1), checkInterval: checkInterval}
 	w.config.Store(c)
 	var err error
 	w.handlers, err = newHandlers(c)
@@ -203,6 +203,9 @@ func (w *Worker) prepare() error {
 	w.publishChecksum()
 	return nil
 }
+
+// checkInterval is the time between two checks that Redis can be used.
+const checkInterval = 10 * time.Second
 
 // awaitInterval is the pause between attempts to reach Redis at the start.
 const awaitInterval = time.Second
@@ -367,6 +370,9 @@ type refusals struct {
 	others map[string]int // number of the other jobs, by cause
 }
 
+// refusalWindow is the time over which refusals for the same cause are counted.
+const refusalWindow = time.Minute
+
 // variableWords matches the words of an error that differ between jobs, such as a URL.
 var variableWords = regexp.MustCompile(`\S*[0-9/]\S*`)
 
@@ -385,11 +391,11 @@ func (r *refusals) isFirst(log *slog.Logger, typename, text string) bool {
 	}
 	if len(r.others) < 100 {
 		r.others[cause] = 0
-		time.AfterFunc(time.Minute, func() {
+		time.AfterFunc(refusalWindow, func() {
 			r.mu.Lock()
 			defer r.mu.Unlock()
 			if n := r.others[cause]; n > 0 {
-				log.Warn("more jobs archived for the same cause", "type", typename, "jobs", n, "within", time.Minute, "error", text)
+				log.Warn("more jobs archived for the same cause", "type", typename, "jobs", n, "within", refusalWindow, "error", text)
 			}
 			delete(r.others, cause)
 		})

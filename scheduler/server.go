@@ -380,9 +380,9 @@ func (s *Server) finish(isStarted bool) {
 func (s *Server) Ping() error { return s.asynq.Ping() }
 
 // Ready returns an error if jobs cannot run now, because the Redis of the queues or of the limiter
-// does not reply, rejects writes, or lacks a permission for a command. It is for health checks, and
-// takes one round trip for each queue and one for the limiter. The deadline of ctx holds only if the
-// Redis client was made with ContextTimeoutEnabled.
+// does not reply for 5 seconds, rejects writes, or lacks a permission for a command. It is for health
+// checks, and takes one round trip for each queue and one for the limiter. If ctx ends before Redis
+// has answered, Ready returns the last known state, or an error if Redis has never answered.
 func (s *Server) Ready(ctx context.Context) error {
 	for _, c := range s.scopes {
 		err := c.queueHealth.Check(ctx)

@@ -107,7 +107,7 @@ func TestNotice_RedisDoesNotAnswer(t *testing.T) {
 	defer silent.Close()
 	out := command.Run(t.Context(), "status", "--redis", "redis://"+silent.Addr().String())
 	first, rest, _ := strings.Cut(out.Err, "\n")
-	if out.Code != 1 || first != "worker: waiting for Redis, which does not answer" || !strings.Contains(rest, "cannot reach Redis") {
+	if out.Code != 1 || first != "worker: waiting for Redis, which has not answered yet" || !strings.Contains(rest, "cannot reach Redis") {
 		t.Errorf("%+v", out)
 	}
 }

@@ -94,7 +94,7 @@ func (c *connection) open(ctx context.Context) (conf *config.Config, rdb redis.U
 	if conf, err = c.load(); err != nil {
 		return nil, nil, err
 	}
-	notice := time.AfterFunc(noticeAfter, func() { fmt.Fprintln(c.stderr, "worker: waiting for Redis, which does not answer") })
+	notice := time.AfterFunc(noticeAfter, func() { fmt.Fprintln(c.stderr, "worker: waiting for Redis, which has not answered yet") })
 	defer notice.Stop()
 	rdb, c.end, err = conf.Redis.Connect(ctx)
 	return conf, rdb, err

@@ -105,8 +105,15 @@ func TestEviction_UnknownKeepsAnswer(t *testing.T) {
 		if text, _ := w.evictionText.Load().(string); text == "" {
 			t.Errorf("after %v it forgets that Redis evicts keys", failure)
 		}
-		if warning, err := evictionWarning(t.Context(), rdb); err == nil {
-			t.Errorf("%v: the warning is %q without an error", failure, warning)
+		restart := func(ctx context.Context, rdb redis.UniversalClient) (string, error) {
+			return restartWarning(ctx, rdb, "scope:")
+		}
+		for i, check := range []func(context.Context, redis.UniversalClient) (string, error){
+			evictionWarning, restart, aofWarning, clockWarning, uncheckedWarning,
+		} {
+			if warning, err := check(t.Context(), rdb); err == nil {
+				t.Errorf("%v: check %d of a worker's start says %q without an error", failure, i, warning)
+			}
 		}
 	}
 	failure, policy = nil, "noeviction"

@@ -236,6 +236,12 @@ var timeLimits = []struct{ waits, constants, then, sees string }{
 		"nothing",
 	},
 	{
+		"A connection to Redis, for an answer, if the URL has no `read_timeout`",
+		"cmd/internal/config.readTimeout",
+		"the client sends the call again, ten times at most",
+		"nothing",
+	},
+	{
 		"A command, for Redis",
 		"cmd/internal/config.reachTimeout cmd/internal/config.refusedTimeout",
 		"it ends; the shorter time counts while connections are refused",

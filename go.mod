@@ -15,10 +15,11 @@ require (
 	github.com/lmittmann/tint v1.2.1
 	github.com/nlnwa/whatwg-url v0.6.2
 	github.com/prometheus/client_golang v1.24.1
-	github.com/prometheus/client_model v0.6.3
-	// v9.23.0 adds 1.4 s of compiling to each package that names a redis.UniversalClient or an
-	// asynq.Task, and 6 s to its own: 37 of 137 CPU seconds of a cold build of cmd/worker.
-	github.com/redis/go-redis/v9 v9.22.0
+	github.com/prometheus/client_model v0.6.3 // indirect
+	// Each cold build compiles it, and all packages with a client wait for it: v9.22.0 costs a third
+	// more CPU than v9.21.0, and v9.23.0 more than that. Older ones lack NoRetry (v9.19.0), and lose
+	// messages of RESP3 (until v9.20.1).
+	github.com/redis/go-redis/v9 v9.21.0
 	github.com/robfig/cron/v3 v3.0.1
 	github.com/rogpeppe/go-internal v1.16.0
 	github.com/yuin/gopher-lua v1.1.1

@@ -30,7 +30,7 @@ func (q *redisClient) EvalSha(ctx context.Context, sha1 string, keys []string, a
 	defer cancel()
 	c := asynqdb.Recognize(keys, args)
 	if c.EndsLease {
-		return redis.NewCmdResult(nil, asynqdb.NoScript)
+		return redis.NewCmdResult(nil, redis.ErrNoScript)
 	}
 	return q.run(ctx, c, func() *redis.Cmd {
 		return q.UniversalClient.EvalSha(ctx, sha1, script.WholeSlot(q.UniversalClient, keys), args...)

@@ -88,16 +88,6 @@ func Recognize(keys []string, args []any) *Call {
 	return c
 }
 
-// NoScript is the error of Redis for a script that it does not know.
-var NoScript error = noScript("NOSCRIPT No matching script. Please use EVAL.")
-
-type noScript string
-
-func (e noScript) Error() string { return string(e) }
-
-// RedisError implements redis.Error.
-func (noScript) RedisError() {}
-
 // RunGuarded runs a script of asynq's that ends a lease. If the job does not have the lease of j,
 // RunGuarded changes nothing, and returns the error of asynq's scripts for a job that is not
 // active.

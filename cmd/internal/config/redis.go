@@ -151,6 +151,7 @@ func withoutURL(err error) error {
 const (
 	maxRetries      = 10
 	maxRetryBackoff = time.Second
+	readTimeout     = 5 * time.Second // also for writes; go-redis waits for 3 s, or 5 s from v9.22.0 on
 
 	clusterReloadInterval = 5 * time.Second
 )
@@ -185,7 +186,7 @@ func (r Redis) client(retries bool) (rdb redis.UniversalClient, err error) {
 	}
 	// If there are several servers, ServerName stays empty: each server has a certificate for its own
 	// name.
-	tune := func(used **tls.Config, oneServer bool, tries *int, backoff *time.Duration) {
+	tune := func(used **tls.Config, oneServer bool, tries *int, backoff, timeout *time.Duration) {
 		if fromURL := *used; fromURL != nil {
 			*used = cmp.Or(own, fromURL).Clone()
 			(*used).ServerName, (*used).MinVersion = "", fromURL.MinVersion
@@ -195,6 +196,7 @@ func (r Redis) client(retries bool) (rdb redis.UniversalClient, err error) {
 		}
 		*tries = cmp.Or(*tries, maxRetries)
 		*backoff = cmp.Or(*backoff, maxRetryBackoff)
+		*timeout = cmp.Or(*timeout, readTimeout)
 		if !retries {
 			*tries = -1
 		}
@@ -204,12 +206,12 @@ func (r Redis) client(retries bool) (rdb redis.UniversalClient, err error) {
 	switch o := r.options.(type) {
 	case *redis.FailoverOptions:
 		o = new(*o)
-		tune(&o.TLSConfig, false, &o.MaxRetries, &o.MaxRetryBackoff)
+		tune(&o.TLSConfig, false, &o.MaxRetries, &o.MaxRetryBackoff, &o.ReadTimeout)
 		o.ContextTimeoutEnabled = true
 		rdb = redis.NewFailoverClient(o)
 	case *redis.ClusterOptions:
 		o = new(*o)
-		tune(&o.TLSConfig, false, &o.MaxRetries, &o.MaxRetryBackoff)
+		tune(&o.TLSConfig, false, &o.MaxRetries, &o.MaxRetryBackoff, &o.ReadTimeout)
 		o.ContextTimeoutEnabled = true
 		o.MaintNotificationsConfig = off
 		if !retries {
@@ -219,7 +221,7 @@ func (r Redis) client(retries bool) (rdb redis.UniversalClient, err error) {
 		rdb = redis.NewClusterClient(o)
 	case *redis.Options:
 		o = new(*o)
-		tune(&o.TLSConfig, true, &o.MaxRetries, &o.MaxRetryBackoff)
+		tune(&o.TLSConfig, true, &o.MaxRetries, &o.MaxRetryBackoff, &o.ReadTimeout)
 		o.ContextTimeoutEnabled = true
 		o.MaintNotificationsConfig = off
 		rdb = redis.NewClient(o)

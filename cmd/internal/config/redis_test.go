@@ -83,8 +83,8 @@ func TestRedisSentinel(t *testing.T) {
 	if opts.MasterName != "mymaster" || opts.DB != 5 || opts.SentinelPassword != "pw" || opts.Password != "other" {
 		t.Errorf("master %q db %d passwords %q %q", opts.MasterName, opts.DB, opts.SentinelPassword, opts.Password)
 	}
-	if made := connected[*redis.Client](t, r).Options(); made.TLSConfig == nil || made.TLSConfig.ServerName != "" || made.MaxRetries != 10 {
-		t.Errorf("TLS %+v, retries %d", made.TLSConfig, made.MaxRetries)
+	if made := connected[*redis.Client](t, r).Options(); made.TLSConfig == nil || made.TLSConfig.ServerName != "" || made.MaxRetries != 10 || made.ReadTimeout != 5*time.Second {
+		t.Errorf("TLS %+v, retries %d, timeout %s", made.TLSConfig, made.MaxRetries, made.ReadTimeout)
 	}
 	if r.String() != "rediss-sentinel://h1:1,h2,[::1]/mymaster/5" {
 		t.Errorf("shown as %s", r)
@@ -97,12 +97,12 @@ func TestRedisSentinel(t *testing.T) {
 }
 
 func TestRedisCluster(t *testing.T) {
-	r := parseRedis(t, "redis-cluster://u:p@h1,h2:7001,h3/0?read_timeout=5s")
+	r := parseRedis(t, "redis-cluster://u:p@h1,h2:7001,h3/0?read_timeout=7s")
 	opts := connected[*redis.ClusterClient](t, r).Options()
 	if diff := cmp.Diff([]string{"h1:6379", "h2:7001", "h3:6379"}, opts.Addrs); diff != "" {
 		t.Error(diff)
 	}
-	if opts.Username != "u" || opts.Password != "p" || opts.ReadTimeout != 5*time.Second || opts.TLSConfig != nil {
+	if opts.Username != "u" || opts.Password != "p" || opts.ReadTimeout != 7*time.Second || opts.TLSConfig != nil {
 		t.Errorf("user %q password %q timeout %s TLS %v", opts.Username, opts.Password, opts.ReadTimeout, opts.TLSConfig)
 	}
 	if tls := connected[*redis.ClusterClient](t, parseRedis(t, "rediss-cluster://h1,h2")).Options().TLSConfig; tls == nil || tls.ServerName != "" {

@@ -16,6 +16,7 @@ import (
 	"github.com/headgate/headgate/internal/frontier"
 	"github.com/headgate/headgate/scheduler"
 	"github.com/headgate/headgate/tasks/internal/links"
+	"github.com/headgate/headgate/throttle"
 )
 
 // The defaults of CrawlHandler.MaxPage (in bytes), MaxPages and MaxHostPages.
@@ -25,11 +26,16 @@ const (
 	DefaultMaxHostPages = 10_000
 )
 
+// DefaultCrawlRate is the default of CrawlHandler.Rate.
+var DefaultCrawlRate = throttle.PerSecond(1)
+
 // CrawlHandler runs crawl:fetch tasks. HTTP, Redis and Client are required. It is safe for
 // concurrent use, and its fields must not change after its first task. It must run on a
 // scheduler.Server, which can put jobs back, and the server's ErrorHandler must call Failed.
 //
-// A run of a job makes at most one request, so one permit for the host of the page is enough. If
+// A run of a job makes at most one request, so one permit for the host of the page is enough. If no
+// limit of the job has the host in its key, the handler itself spaces the requests for pages of the
+// host, at Rate. If
 // Redis does not have the origin's robots.txt, the run requests this file, and the job is put back.
 // Links and redirects become further jobs, which run under the permits of their own hosts. The
 // task's result is a CrawlResult. The job ends as follows:
@@ -73,6 +79,9 @@ type CrawlHandler struct {
 	// MaxHostPages is the maximum number of URLs of a crawl on one host. The zero value means
 	// tasks.DefaultMaxHostPages.
 	MaxHostPages int `yaml:"max_host_pages"`
+	// Rate is the rate of requests to a host if no limit of the job has the host in its key. The
+	// zero value means `1/s`.
+	Rate throttle.Rate `yaml:"rate"`
 	// Include is a list of patterns. A link is followed only if its canonical URL matches one of
 	// the patterns. Sitemaps and URLs that users enqueue need no match. The zero value means all
 	// links to the crawl's hosts.

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -125,12 +126,21 @@ func await(failed frontier.Robots, wait time.Duration, cause error) error {
 	return putBack(wait, cause.Error())
 }
 
-// pace enforces the Crawl-delay of the page's host across all workers. If a delay is running, the
-// error puts the job back until the delay ends. If none is running, pace starts a delay and returns
-// nil. In both cases pace blocks the host's key in the job's limits until the delay ends, so that
-// other jobs wait.
+// pace enforces the Crawl-delay of the page's host, or the handler's Rate if that is slower and no
+// limit of the job has the host in its key, across all workers. If a delay is running, the error
+// puts the job back until the delay ends. If none is running, pace starts a delay and returns nil. In
+// both cases pace blocks the host's key in the job's limits until the delay ends, so that other jobs
+// wait.
 func (j *crawlJob) pace(ctx context.Context, file *robots.File) error {
 	delay, host := file.CrawlDelay, canonical.HostOf(j.page.URL)
+	cause := fmt.Sprintf("robots.txt of %s asks for a Crawl-delay of %s", origin(j.page.URL), duration.Text(delay))
+	rule, _ := scheduler.GetRule(ctx)
+	limited := slices.ContainsFunc(rule.Needs, func(n throttle.Need) bool { return strings.Contains(n.Key, host) })
+	rate := cmp.Or(j.Rate, DefaultCrawlRate)
+	if own := rate.Per / time.Duration(max(1, rate.N)); !limited && own > delay {
+		delay = own
+		cause = fmt.Sprintf("no limit of the job has a key with the host %s, which gets a request each %s", host, duration.Text(delay))
+	}
 	if delay == 0 {
 		return nil
 	}
@@ -138,7 +148,6 @@ func (j *crawlJob) pace(ctx context.Context, file *robots.File) error {
 	if err != nil {
 		return err
 	}
-	rule, _ := scheduler.GetRule(ctx)
 	needs := slices.DeleteFunc(slices.Clone(rule.Needs), func(n throttle.Need) bool { return n.Key != host })
 	if limiter, ok := scheduler.GetLimiter(ctx); ok && len(needs) > 0 {
 		err = limiter.Internals().BlockFor(ctx, cmp.Or(wait, delay), needs...)
@@ -146,7 +155,7 @@ func (j *crawlJob) pace(ctx context.Context, file *robots.File) error {
 	if err != nil || wait == 0 {
 		return err
 	}
-	return putBack(wait, fmt.Sprintf("robots.txt of %s asks for a Crawl-delay of %s", origin(j.page.URL), duration.Text(delay)))
+	return putBack(wait, cause)
 }
 
 // putBack returns the error that puts the job back for wait. The run does not count as a failure.

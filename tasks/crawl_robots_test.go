@@ -10,6 +10,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/headgate/headgate/scheduler"
 	"github.com/headgate/headgate/tasks"
 	"github.com/headgate/headgate/throttle"
 )
@@ -220,5 +221,47 @@ func TestCrawl_CrawlDelay(t *testing.T) {
 				}
 			}
 		}, around)
+	}
+}
+
+// TestCrawl_NoLimitByHost: without a limit with the host in its key, the handler itself asks a host
+// once a second, or at its Rate.
+func TestCrawl_NoLimitByHost(t *testing.T) {
+	for _, test := range []struct {
+		rate  throttle.Rate
+		rule  scheduler.Rule
+		apart time.Duration
+	}{
+		{throttle.Rate{}, scheduler.Rule{}, time.Second},
+		{throttle.Rate{}, scheduler.Rule{Needs: []throttle.Need{{Limit: "host", Key: "another.example"}}}, time.Second},
+		{throttle.Every(5 * time.Second), scheduler.Rule{}, 5 * time.Second},
+	} {
+		links := map[string][]string{"/0": {}}
+		for i := range 12 {
+			links["/0"] = append(links["/0"], fmt.Sprint("/page", i))
+			links[fmt.Sprint("/page", i)] = nil
+		}
+		crawlWith(t, map[string]http.HandlerFunc{"a.test": pages("", links)}, func(string) scheduler.Rule { return test.rule }, func(c *crawling) {
+			c.handler.Rate = test.rate
+			c.seed(tasks.CrawlFetch{URL: "http://a.test/0", Depth: 1})
+			time.Sleep(2 * time.Minute)
+			var last time.Time
+			pages := 0
+			c.web.mu.Lock()
+			defer c.web.mu.Unlock()
+			for _, r := range c.web.asked {
+				if r.url == "http://a.test/robots.txt" {
+					continue
+				}
+				if apart := r.at.Sub(last); apart < test.apart-time.Millisecond {
+					t.Errorf("%+v: %s comes %s after the request before, want %s", test.rule, r.url, apart, test.apart)
+				}
+				last = r.at
+				pages++
+			}
+			if pages != 13 {
+				t.Errorf("%+v: %d pages were requested, want 13", test.rule, pages)
+			}
+		})
 	}
 }

@@ -121,6 +121,14 @@ type crawling struct {
 // crawl runs f with a worker in a bubble whose clock jumps. Each host has a limit of a request a second.
 func crawl(t *testing.T, hosts map[string]http.HandlerFunc, f func(c *crawling), around ...asynq.MiddlewareFunc) {
 	t.Helper()
+	crawlWith(t, hosts, func(host string) scheduler.Rule {
+		return scheduler.Rule{Needs: []throttle.Need{{Limit: "host", Key: host}}}
+	}, f, around...)
+}
+
+// crawlWith is crawl with the rule of the pages of a host.
+func crawlWith(t *testing.T, hosts map[string]http.HandlerFunc, rule func(host string) scheduler.Rule, f func(c *crawling), around ...asynq.MiddlewareFunc) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		_, rdb := redistest.Mini(t)
 		log := slog.New(slog.DiscardHandler)
@@ -135,7 +143,7 @@ func crawl(t *testing.T, hosts map[string]http.HandlerFunc, f func(c *crawling),
 			RuleFor: func(_ context.Context, task *asynq.Task) (scheduler.Rule, error) {
 				var page tasks.CrawlFetch
 				err := page.UnmarshalJSON(task.Payload())
-				return scheduler.Rule{Needs: []throttle.Need{{Limit: "host", Key: canonical.HostOf(page.URL)}}}, err
+				return rule(canonical.HostOf(page.URL)), err
 			},
 		}
 		server, err := scheduler.NewServer(rdb, rules, asynq.Config{

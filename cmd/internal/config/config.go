@@ -126,6 +126,7 @@ func Parse(name string, data []byte) (*Config, error) {
 	d.checkRedis(&doc.Redis, doc.RedisTLS)
 	d.checkWorker(&doc.Config)
 	doc.Config.Limits = d.checkLimits(doc.Limits)
+	d.addCrawlLimit(&doc.Config)
 	d.checkCommands(doc.Commands)
 	types := doc.Commands.Types()
 	d.checkTasks(doc.Tasks, doc.Config.Limits, types)

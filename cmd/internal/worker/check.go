@@ -17,9 +17,6 @@ import (
 // Check checks what a worker with this config needs. If the worker could not run, Check returns an
 // error.
 func Check(ctx context.Context, conf *config.Config) (warnings []string, err error) {
-	if text := crawlWarning(conf); text != "" {
-		warnings = append(warnings, text)
-	}
 	if _, err := newHandlers(conf); err != nil || conf.Redis.IsZero() {
 		return warnings, err
 	}

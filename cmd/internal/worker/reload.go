@@ -15,7 +15,6 @@ import (
 
 	"github.com/headgate/headgate/cmd/internal/config"
 	"github.com/headgate/headgate/internal/stats"
-	"github.com/headgate/headgate/tasks"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -72,9 +71,6 @@ func (w *Worker) reload(ctx context.Context) error {
 	w.publishChecksum()
 	w.server.RulesChanged()
 	w.log.Info("the config is loaded", "limits", len(next.Limits), "tasks", len(next.Tasks), "schedules", len(next.Schedules))
-	if text := crawlWarning(next); text != "" {
-		w.log.Warn(text)
-	}
 	if fields := w.startConfig.NeedsRestart(next); len(fields) > 0 {
 		w.log.Warn("a restart is needed for some changes", "fields", strings.Join(fields, ", "))
 	}
@@ -100,14 +96,4 @@ func (w *Worker) logRemoved(old, next *config.Config) {
 			w.log.Warn("a limit is no longer in the config file, but still in Redis", "remove it with", "worker limits delete "+l.Name)
 		}
 	}
-}
-
-// crawlWarning warns if the config has crawl:fetch without a limit for each host. If there is no
-// reason to warn, crawlWarning returns "".
-func crawlWarning(c *config.Config) string {
-	task, crawls := c.Tasks[tasks.TypeCrawlFetch]
-	if !crawls || slices.ContainsFunc(task.Limits, func(n config.Need) bool { return n.Key.ByHost() }) {
-		return ""
-	}
-	return "crawls request pages of a host as fast as jobs run: give crawl:fetch a limit with key: host(payload.url)"
 }

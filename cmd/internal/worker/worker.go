@@ -240,9 +240,6 @@ func (w *Worker) start() error {
 	feedback := &tasks.Feedback{
 		Costs: w.costs, Results: asynq.NewInspectorFromRedisClient(s), Log: w.log,
 	}
-	if text := crawlWarning(c); text != "" {
-		w.log.Warn(text)
-	}
 	var handler asynq.Handler = asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
 		if h := w.handlerOf(task.Type()); h != nil {
 			return h.ProcessTask(ctx, task)

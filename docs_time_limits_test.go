@@ -404,9 +404,9 @@ var timeLimits = []struct{ waits, constants, then, sees string }{
 		"`headgate_ungranted_jobs_total`, if the job comes later",
 	},
 	{
-		"Reports to the limiter after a handler; a crawl's note of a failed page",
-		"scheduler.reportTimeout tasks.failedTimeout",
-		"the report is lost",
+		"Reports to the limiter after a handler; the names in a warning of a missing limit; a crawl's note of a failed page",
+		"scheduler.reportTimeout scheduler.missingTimeout tasks.failedTimeout",
+		"the report or the names are missing",
 		"could not tell the limiter …, could not tell the crawl …",
 	},
 	{
@@ -510,7 +510,7 @@ internal/stats.aliveInterval internal/stats.durationWindow internal/stats.lostRe
 internal/stats.sampleLifetime internal/stats.streamLength internal/stats.writeInterval
 internal/waitdb.Advance internal/waitdb.maxBlock
 scheduler.claimInterval scheduler.delayedTaskCheckInterval scheduler.deniedWindow scheduler.emptyQueuePause
-scheduler.heartbeat scheduler.lateLease scheduler.maxCountPeriod scheduler.maxErrorPause scheduler.maxPoll scheduler.maxRest
+scheduler.heartbeat scheduler.lateLease scheduler.maxCountPeriod scheduler.maxErrorPause scheduler.maxPoll scheduler.maxRest scheduler.missingInterval
 scheduler.minPoll scheduler.noPause scheduler.promotePause scheduler.reportPeriod scheduler.walkPause
 scheduler.writeBackTime scheduler/cron.day scheduler/cron.minRetention scheduler/cron.retryEvery scheduler/cron.syncEvery
 tasks.longestWait tasks.maxPutBack tasks.robotsMaxHold tasks.robotsMinHold tasks/internal/robots.maxDelay

@@ -279,9 +279,9 @@ var timeLimits = []struct{ waits, constants, then, sees string }{
 	},
 	{
 		"The page, for Redis",
-		"dashboards/page.readTimeout",
-		"it shows what it knew last",
-		"that the page cannot read Redis",
+		"dashboards/page.slowRead dashboards/page.readTimeout",
+		"it shows what it knew last: after the shorter time if that is new enough",
+		"that the page could not be read, or that Redis does not answer",
 	},
 	{
 		"A client of the page, to send a request; the page, to answer it; a connection without one",

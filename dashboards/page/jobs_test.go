@@ -116,3 +116,22 @@ func TestJob_Attempts(t *testing.T) {
 		t.Error("the page shows a secret")
 	}
 }
+
+// TestTrouble: the first page says which limits do not exist although jobs wait for them, and which
+// archives grow.
+func TestTrouble(t *testing.T) {
+	w := miniFixture(t)
+	listed(w)
+	w.wait("denied-1", throttle.Need{Limit: "mail", Cost: 10})
+	w.wait("denied-2", throttle.Need{Limit: "mail", Cost: 10})
+	w.must(w.limiter.Delete(t.Context(), "mail"))
+	text := body(t, ask(w.page(), request("GET", "/", nil)))
+	for _, want := range []string{
+		`limit mail does not exist: 1 job waits for it`,
+		`<a class="chip bad" href="./jobs?queue=default&amp;state=archived">45 jobs of queue default were archived in the last hour</a>`,
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the page does not say %q", want)
+		}
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -21,6 +22,7 @@ const (
 	ScriptRetry                  // writes a job whose attempt has failed
 	ScriptArchive                // writes a job that has failed for good
 	ScriptComplete               // writes a completed job that has a retention
+	ScriptDone                   // deletes a completed job that has no retention
 )
 
 // A Call is a call of one of asynq's scripts, as asynq sends it to Redis.
@@ -72,6 +74,8 @@ func Recognize(keys []string, args []any) *Call {
 		c.Failed, _ = args[4].(bool)
 	case n >= 8 && m >= 6 && names[1] == Active && names[3] == Archived: // keys: job hash, active, lease, archived, …
 		c.Script, c.msgArg, c.atArg = ScriptArchive, 1, 2
+	case n >= 5 && m == 3 && names[2] == HashPrefix+c.ID && strings.HasPrefix(names[4], "processed"): // keys: active, lease, job hash, processed on the day, processed
+		c.Script = ScriptDone
 	case n >= 6 && m >= 4 && names[2] == Completed: // keys: active, lease, completed set, job hash
 		c.Script, c.msgArg = ScriptComplete, 3
 	}

@@ -36,7 +36,8 @@ type line struct {
 	ended  error
 
 	jobspec.Job
-	ownID bool // the user chose the ID
+	ownID bool   // the user chose the ID
+	unset string // see unsetBy
 	rule  scheduler.Rule
 	shard shard.Shard
 }
@@ -73,13 +74,15 @@ type enqueuer struct {
 
 	warned map[string]bool // types that checkPayload has warned about
 	queues map[string]bool // queues of added jobs
-	unkept map[string]bool // types of added jobs whose answers are not kept
+	unkept map[string]bool // types of added jobs that have no retention for their answers
+	// unset has the settings for which asynq's defaults apply, by the type of the added jobs.
+	unset map[string]string
 }
 
 func newEnqueuer(conf *config.Config, defaults jobspec.Options, stdio cli.IO) *enqueuer {
 	return &enqueuer{
 		config: conf, defaults: defaults, stdio: stdio,
-		warned: map[string]bool{}, queues: map[string]bool{}, unkept: map[string]bool{},
+		warned: map[string]bool{}, queues: map[string]bool{}, unkept: map[string]bool{}, unset: map[string]string{},
 	}
 }
 
@@ -137,7 +140,7 @@ func (e *enqueuer) fill(l *line) (err error) {
 	if err != nil {
 		return err
 	}
-	l.ownID = l.ID != ""
+	l.ownID, l.unset = l.ID != "", e.unsetBy(l.Job)
 	l.Job = l.Fill(e.defaults, e.config)
 	if l.rule, err = e.config.Tasks.Rule(&expression.Job{Type: l.Type, Queue: l.Queue, ID: l.ID, Payload: l.Payload}); err != nil {
 		return err
@@ -150,6 +153,23 @@ func (e *enqueuer) fill(l *line) (err error) {
 	}
 	l.shard, err = e.config.ShardOf(l.Task())
 	return err
+}
+
+// unsetBy returns the settings of a job for which asynq's defaults apply, because neither the job
+// nor a flag has them and the config has no entry for the job's type. It ignores types that no
+// config can have.
+func (e *enqueuer) unsetBy(j jobspec.Job) string {
+	if _, known := e.config.Tasks[j.Type]; known || errors.Is(tasks.Validate(j.Type, nil), tasks.ErrUnknownType) {
+		return ""
+	}
+	var unset []string
+	if j.MaxRetry == nil && e.defaults.MaxRetry == nil {
+		unset = append(unset, "max_retry (25)")
+	}
+	if j.Timeout == 0 && e.defaults.Timeout == 0 && j.Deadline.IsZero() && e.defaults.Deadline.IsZero() {
+		unset = append(unset, "timeout (30 min)")
+	}
+	return strings.Join(unset, " and ")
 }
 
 // checkPayload returns the error that the job's handler would return for the payload. The payload of
@@ -305,6 +325,9 @@ func (e *enqueuer) accept(l line) {
 	if l.Retention == 0 && e.config.Tasks.LosesResponses(l.Type) && json.Unmarshal(l.Payload, &call) == nil && call.Save == "" {
 		e.unkept[l.Type] = true
 	}
+	if l.unset != "" {
+		e.unset[l.Type] = l.unset
+	}
 }
 
 // maxShown is the maximum number of rejected jobs whose errors are printed.
@@ -326,7 +349,10 @@ func (e *enqueuer) reject(l line, err error) {
 func (e *enqueuer) warn() (running bool) {
 	conf, stderr := e.config, e.stdio.Err
 	for _, name := range slices.Sorted(maps.Keys(e.unkept)) {
-		fmt.Fprintf(stderr, "enqueue: answers of %s are not kept for \"worker results\": use --retention 24h, or set retention: 24h for the task in the config\n", name)
+		fmt.Fprintf(stderr, "enqueue: answers of %s are kept for \"worker results\" only if the worker's config has a retention for the task: use --retention 24h, or set retention: 24h there\n", name)
+	}
+	for _, name := range slices.Sorted(maps.Keys(e.unset)) {
+		fmt.Fprintf(stderr, "enqueue: jobs of %s have asynq's default %s: the config here has no task %s, and the worker's config does not change that\n", name, e.unset[name], name)
 	}
 	servers, err := asynq.NewInspectorFromRedisClient(e.rdb).Servers()
 	if err != nil {

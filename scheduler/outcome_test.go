@@ -85,16 +85,17 @@ func TestJob_Outcome(t *testing.T) {
 			return Rule{}, [3]error{errors.New("no database")}[min(asked-1, 2)]
 		}, runs: 1, reported: 1},
 
-		"completed":              {rule: needs("api"), opts: opts(asynq.Timeout(10*time.Second), asynq.Deadline(at(60)), asynq.Retention(time.Hour)), state: asynq.TaskStateCompleted, runs: 1},
-		"put back, text":         {opts: opts(asynq.Timeout(10*time.Second), asynq.Deadline(at(120))), handle: returns(fmt.Errorf("caf\xe9: %w", RetryAfter(time.Hour))), state: retry, text: shown, runs: 1},
-		"rate limited, text":     {rule: needs("api"), handle: returns(fmt.Errorf("caf\xe9: %w", RateLimited(at(60)))), state: retry, text: shown, runs: 1},
-		"failure, text":          {rule: Rule{Retry: hour}, opts: opts(asynq.Timeout(10*time.Second), asynq.Deadline(at(120))), handle: returns(errors.New("caf\xe9")), state: retry, text: shown, runs: 1, retried: 1, reported: 1},
-		"SkipRetry, text":        {opts: opts(asynq.Timeout(10 * time.Second)), handle: returns(fmt.Errorf("caf\xe9: %w", asynq.SkipRetry)), state: archived, text: shown, runs: 1, reported: 1},
-		"handler panics":         {opts: opts(asynq.MaxRetry(0)), handle: panics, state: archived, text: "a fault", runs: 1, reported: 1},
-		"rate limited too long":  {rule: waits(Rule{MaxWait: 2 * time.Minute}), handle: returns(RateLimited(at(60))), state: archived, text: waited, runs: 1, reported: 1},
-		"nothing to block":       {opts: opts(asynq.MaxRetry(0)), handle: blocks, state: archived, text: "blocked by the upstream", runs: 2, reported: 1},
-		"rule blocks nothing":    {rule: waits(Rule{BlockOnRateLimit: []string{}, OnMaxWait: ActionRun, MaxWait: time.Second}), opts: opts(asynq.MaxRetry(0)), handle: blocks, state: archived, text: "blocked by the upstream", runs: 2, reported: 1},
-		"rule blocks other keys": {rule: waits(Rule{BlockOnRateLimit: []string{"other"}, OnMaxWait: ActionRun, MaxWait: time.Second}), opts: opts(asynq.MaxRetry(0)), handle: blocks, state: archived, text: "blocked by the upstream", runs: 2, reported: 1},
+		"completed":                   {rule: needs("api"), opts: opts(asynq.Timeout(10*time.Second), asynq.Deadline(at(60)), asynq.Retention(time.Hour)), state: asynq.TaskStateCompleted, runs: 1},
+		"completed, rule's retention": {rule: Rule{Retention: time.Hour}, opts: opts(asynq.Timeout(10 * time.Second)), state: asynq.TaskStateCompleted, runs: 1},
+		"put back, text":              {opts: opts(asynq.Timeout(10*time.Second), asynq.Deadline(at(120))), handle: returns(fmt.Errorf("caf\xe9: %w", RetryAfter(time.Hour))), state: retry, text: shown, runs: 1},
+		"rate limited, text":          {rule: needs("api"), handle: returns(fmt.Errorf("caf\xe9: %w", RateLimited(at(60)))), state: retry, text: shown, runs: 1},
+		"failure, text":               {rule: Rule{Retry: hour}, opts: opts(asynq.Timeout(10*time.Second), asynq.Deadline(at(120))), handle: returns(errors.New("caf\xe9")), state: retry, text: shown, runs: 1, retried: 1, reported: 1},
+		"SkipRetry, text":             {opts: opts(asynq.Timeout(10 * time.Second)), handle: returns(fmt.Errorf("caf\xe9: %w", asynq.SkipRetry)), state: archived, text: shown, runs: 1, reported: 1},
+		"handler panics":              {opts: opts(asynq.MaxRetry(0)), handle: panics, state: archived, text: "a fault", runs: 1, reported: 1},
+		"rate limited too long":       {rule: waits(Rule{MaxWait: 2 * time.Minute}), handle: returns(RateLimited(at(60))), state: archived, text: waited, runs: 1, reported: 1},
+		"nothing to block":            {opts: opts(asynq.MaxRetry(0)), handle: blocks, state: archived, text: "blocked by the upstream", runs: 2, reported: 1},
+		"rule blocks nothing":         {rule: waits(Rule{BlockOnRateLimit: []string{}, OnMaxWait: ActionRun, MaxWait: time.Second}), opts: opts(asynq.MaxRetry(0)), handle: blocks, state: archived, text: "blocked by the upstream", runs: 2, reported: 1},
+		"rule blocks other keys":      {rule: waits(Rule{BlockOnRateLimit: []string{"other"}, OnMaxWait: ActionRun, MaxWait: time.Second}), opts: opts(asynq.MaxRetry(0)), handle: blocks, state: archived, text: "blocked by the upstream", runs: 2, reported: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if row.find == nil {

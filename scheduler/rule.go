@@ -63,6 +63,9 @@ type Rule struct {
 	// all its limits if it has no key: a host that rejects calls should not block a shared limit.
 	// An empty list blocks nothing.
 	BlockOnRateLimit []string
+	// Retention is how long a job without a retention of its own is kept when it is done, with its
+	// result. The zero value means that such a job is deleted, as in asynq.
+	Retention time.Duration
 	// Retry says how often and when a failed job is retried. Nil leaves that to the job's MaxRetry
 	// and the server's RetryDelayFunc.
 	Retry *RetryPolicy

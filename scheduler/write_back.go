@@ -57,7 +57,11 @@ func (q *redisClient) endLease(ctx context.Context, c *asynqdb.Call, text string
 		cmd = redis.NewCmdResult("OK", q.s.db.GiveBack(ctx, w.job))
 	}
 	if cmd == nil {
-		cmd = c.RunGuarded(ctx, q.UniversalClient, text, w.job)
+		if kept := a.rule.Retention; c.Script == asynqdb.ScriptDone && kept > 0 {
+			cmd = c.Retain(ctx, q.UniversalClient, w.job, a.Msg, kept)
+		} else {
+			cmd = c.RunGuarded(ctx, q.UniversalClient, text, w.job)
+		}
 		if cmd.Err() == nil && isRead && (w.end.mustRecord || failed) { // a job that succeeds at once needs no record
 			end := asynqdb.Attempt{At: time.Now(), Worker: asynqdb.ProcessName(), Took: w.end.took}
 			if failed {

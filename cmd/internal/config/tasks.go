@@ -47,14 +47,15 @@ type Task struct {
 	// FairnessWeight is the weight of the fairness key, at most 1000. A key of weight 3 gets three
 	// turns for each turn of a key of weight 1. The zero value means `1`.
 	FairnessWeight expression.Weight `yaml:"fairness_weight"`
-	// MaxRetry is the number of retries of a failed job. A job's own max_retry takes precedence. Nil
-	// means asynq's, `25`.
+	// MaxRetry is the number of retries of a failed job. The program that enqueues a job
+	// applies it, so give enqueue the same file. A job's own max_retry takes precedence. Nil means asynq's, `25`.
 	MaxRetry *int `yaml:"max_retry"`
-	// Timeout is the longest time that one run can take. A job's own timeout takes precedence. The
-	// zero value means asynq's, `30m`.
+	// Timeout is the longest time that one run can take. The program that enqueues a job
+	// applies it, so give enqueue the same file. A job's own timeout takes precedence. The zero value means asynq's,
+	// `30m`.
 	Timeout time.Duration `yaml:"timeout"`
-	// Retention is the time for which a finished job and its result are kept. A job's own retention
-	// takes precedence. The zero value means not at all.
+	// Retention is the time for which a finished job and its result are kept. The worker applies it
+	// to each job without a retention of its own. The zero value means not at all.
 	Retention time.Duration `yaml:"retention"`
 	// Retry says how long a failed job waits before it runs again.
 	Retry Retry `yaml:"retry"`
@@ -155,7 +156,7 @@ func (t Tasks) Rule(job *expression.Job) (scheduler.Rule, error) {
 		return scheduler.Rule{}, nil
 	}
 	rule := scheduler.Rule{
-		BlockOnRateLimit: task.blockedUntilRetryAfter(), MaxWait: task.MaxWait, OnMaxWait: scheduler.Action(task.OnMaxWait), OnNoLimit: task.OnNoLimit,
+		BlockOnRateLimit: task.blockedUntilRetryAfter(), MaxWait: task.MaxWait, OnMaxWait: scheduler.Action(task.OnMaxWait), OnNoLimit: task.OnNoLimit, Retention: task.Retention,
 		Retry: task.Retry.Policy(), RetryPosition: task.RetryPosition,
 	}
 	for _, n := range task.Limits {

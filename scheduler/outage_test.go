@@ -65,9 +65,9 @@ func (l lines) Write(line []byte) (int, error) {
 // read. It is one outage all the same, and the server is not ready.
 func TestOutage_RefusedWritesAreOne(t *testing.T) {
 	t.Parallel()
-	for name, set := range map[string]struct{ option, refuse, take string }{
-		"full":        {"maxmemory", "1", "0"},
-		"no replicas": {"min-replicas-to-write", "1", "0"},
+	for name, set := range map[string]struct{ option, refuse, take, why string }{
+		"full":        {"maxmemory", "1", "0", "its memory is full"},
+		"no replicas": {"min-replicas-to-write", "1", "0", "it has fewer replicas"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -100,7 +100,7 @@ func TestOutage_RefusedWritesAreOne(t *testing.T) {
 					t.Errorf("logged %q, want %q", line, want)
 				}
 			}
-			wantLine("Redis cannot be used: jobs wait")
+			wantLine(`Redis cannot be used: jobs wait" why="` + set.why)
 			for range 2 + 1 + 2 { // Ready's above, and two in the outage, which are a second apart
 				select {
 				case <-probes:
@@ -113,8 +113,10 @@ func TestOutage_RefusedWritesAreOne(t *testing.T) {
 			for range 20 {
 				<-ran
 			}
-			if len(log) > 0 {
-				t.Errorf("logged %q, want nothing more", <-log)
+			for len(log) > 0 {
+				if line := <-log; strings.Contains(line, set.why) {
+					t.Errorf("logged %q again", line)
+				}
 			}
 			wantNotOver(t, limit, time.Time{}, st)
 		})

@@ -110,13 +110,12 @@ func TestStart_WaitsForRedis(t *testing.T) {
 		status, text := proctest.Get(t, url+"/readyz")
 		return status == 200 && strings.Contains(log.String(), "running jobs"), text
 	})
-	for _, line := range []string{"level=ERROR", "Redis cannot be used: jobs wait", "Redis is back: jobs go on"} {
-		if n := strings.Count(log.String(), line); n != 1 {
-			t.Errorf("%q is %d times in the log, want once:\n%s", line, n, log)
+	// A busy machine can make another outage later.
+	outage, _, isBack := strings.Cut(log.String(), "Redis is back: jobs go on")
+	for line, want := range map[string]int{"level=ERROR": 1, "Redis cannot be used: jobs wait": 1, "level=WARN": 0} {
+		if n := strings.Count(outage, line); n != want || !isBack {
+			t.Errorf("%q is %d times in the log until Redis is back, want %d:\n%s", line, n, want, log)
 		}
-	}
-	if strings.Contains(log.String(), "level=WARN") {
-		t.Errorf("it warns:\n%s", log)
 	}
 }
 

@@ -1,6 +1,7 @@
 package deploy_test
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -55,7 +56,7 @@ func testComposeRuns(t *testing.T, bin string) {
 	}
 }
 
-// healthy runs a service's health check.
+// healthy waits until a service's health check succeeds. Docker repeats it, too.
 func healthy(t *testing.T, bin string, s types.ServiceConfig, at string) {
 	t.Helper()
 	test := s.HealthCheck.Test
@@ -64,9 +65,10 @@ func healthy(t *testing.T, bin string, s types.ServiceConfig, at string) {
 	for i := range args {
 		args[i] = port.ReplaceAllString(args[i], at)
 	}
-	if out, err := exec.CommandContext(t.Context(), filepath.Join(bin, test[1]), args...).CombinedOutput(); err != nil {
-		t.Errorf("%s: health check %q: %v\n%s", s.Name, args, err, out)
-	}
+	proctest.Until(t, fmt.Sprintf("success of %s's health check %q", s.Name, args), func() (bool, any) {
+		out, err := exec.CommandContext(t.Context(), filepath.Join(bin, test[1]), args...).CombinedOutput()
+		return err == nil, fmt.Sprintf("%v\n%s", err, out)
+	})
 }
 
 // rewrite copies a file with pairs of texts replaced. Each must be there.

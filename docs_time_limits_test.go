@@ -496,8 +496,8 @@ cmd/internal/config.clusterReloadInterval cmd/internal/config.maxRetryBackoff cm
 cmd/internal/embedded.checkInterval cmd/internal/embedded.pingInterval cmd/internal/reaper.searchInterval
 cmd/internal/worker.awaitInterval cmd/internal/worker.checkInterval cmd/internal/worker.readInterval
 cmd/internal/worker.refusalWindow cmd/internal/worker.thenRetention cmd/worker.demoInterval
-dashboards/page.chartStep dashboards/page.cookieLifetime dashboards/page.minAge
-internal/asynqdb.LockMargin internal/asynqdb.completedKept
+dashboards/page.chartStep dashboards/page.cookieLifetime dashboards/page.minAge dashboards/page.slowRead
+internal/asynqdb.ArchiveTime internal/asynqdb.LockMargin internal/asynqdb.completedKept
 internal/dispatcher.DefaultMaxHeartbeat internal/dispatcher.DefaultReconcileInterval internal/dispatcher.ErrorPause
 internal/dispatcher.MaxSpreadHeartbeat internal/dispatcher.extendBefore internal/dispatcher.extendInterval
 internal/dispatcher.grantInterval internal/dispatcher.heartbeat internal/dispatcher.maxExtendInterval

@@ -496,7 +496,7 @@ cmd/internal/config.clusterReloadInterval cmd/internal/config.maxRetryBackoff cm
 cmd/internal/embedded.checkInterval cmd/internal/embedded.pingInterval cmd/internal/reaper.searchInterval
 cmd/internal/worker.awaitInterval cmd/internal/worker.checkInterval cmd/internal/worker.readInterval
 cmd/internal/worker.refusalWindow cmd/internal/worker.thenRetention cmd/worker.demoInterval
-dashboards/page.chartStep dashboards/page.cookieLifetime dashboards/page.minAge dashboards/page.slowRead
+dashboards/page.chartStep dashboards/page.cookieLifetime dashboards/page.minAge
 internal/asynqdb.ArchiveTime internal/asynqdb.LockMargin internal/asynqdb.completedKept
 internal/dispatcher.DefaultMaxHeartbeat internal/dispatcher.DefaultReconcileInterval internal/dispatcher.ErrorPause
 internal/dispatcher.MaxSpreadHeartbeat internal/dispatcher.extendBefore internal/dispatcher.extendInterval
@@ -509,7 +509,7 @@ internal/redishealth.checkInterval internal/redishealth.repeatPause internal/scr
 internal/stats.aliveInterval internal/stats.durationWindow internal/stats.lostRetention internal/stats.sampleInterval
 internal/stats.sampleLifetime internal/stats.streamLength internal/stats.writeInterval
 internal/waitdb.Advance internal/waitdb.maxBlock
-scheduler.claimInterval scheduler.delayedTaskCheckInterval scheduler.deniedWindow scheduler.emptyQueuePause
+scheduler.archiveInterval scheduler.claimInterval scheduler.delayedTaskCheckInterval scheduler.deniedWindow scheduler.emptyQueuePause
 scheduler.heartbeat scheduler.lateLease scheduler.maxCountPeriod scheduler.maxErrorPause scheduler.maxPoll scheduler.maxRest scheduler.missingInterval
 scheduler.minPoll scheduler.noPause scheduler.promotePause scheduler.reportPeriod scheduler.walkPause
 scheduler.writeBackTime scheduler/cron.day scheduler/cron.minRetention scheduler/cron.retryEvery scheduler/cron.syncEvery

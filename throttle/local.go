@@ -22,13 +22,14 @@ type local struct {
 	meters    map[meterID]meter.Meter
 	blocked   map[meterKey]int64 // microsecond at which the block ends
 	overrides map[meterKey]*override
-	calls     int // number of calls since the last sweep
+	resets    map[meterKey]int64 // microsecond of the last reset: permits that were taken before cannot be given back
+	calls     int                // number of calls since the last sweep
 }
 
 func newLocal(opts Options) *local {
 	l := &local{
 		clock: opts.Clock, app: opts.App, defined: map[string]*activeLimit{}, meters: map[meterID]meter.Meter{},
-		blocked: map[meterKey]int64{}, overrides: map[meterKey]*override{},
+		blocked: map[meterKey]int64{}, overrides: map[meterKey]*override{}, resets: map[meterKey]int64{},
 	}
 	if l.clock == nil {
 		l.clock = time.Now
@@ -166,7 +167,7 @@ func (l *local) settle(_ context.Context, d Decision, i, cost int) error {
 		} else if more > 0 {
 			owedUS = meter.Charge(c.Meter, now, more)
 			l.meters[c.id] = c.Meter
-		} else if more < 0 && mark[0] > 0 && c.limit.Since <= at && at <= now && now-at < meter.GiveBackTime {
+		} else if more < 0 && mark[0] > 0 && l.resets[meterKey{need.Limit, need.Key}] < at && c.limit.Since <= at && at <= now && now-at < meter.GiveBackTime {
 			c.Meter.GiveBack(now, at, -more, int64(need.Cost), mark)
 		}
 		d.settled(i, cost, owedUS)
@@ -277,9 +278,12 @@ func (l *local) blocks(_ context.Context, limit string) ([]Blocked, error) {
 }
 
 func (l *local) reset(_ context.Context, limit, key string) error {
-	return l.withLimit(limit, func(r *activeLimit, _ int64) {
+	return l.withLimit(limit, func(r *activeLimit, now int64) {
 		delete(l.meters, meterID{r.Kind, meterKey{limit, key}})
 		delete(l.blocked, meterKey{limit, key})
+		if r.Kind != SlidingLog { // its marks are the times of the permits
+			l.resets[meterKey{limit, key}] = now
+		}
 	})
 }
 
@@ -387,7 +391,7 @@ func (l *local) lock() int64 {
 	l.mu.Lock()
 	us := l.readClock()
 	l.calls++
-	if l.calls > max(100, len(l.meters)+len(l.blocked)+len(l.overrides)) {
+	if l.calls > max(100, len(l.meters)+len(l.blocked)+len(l.overrides)+len(l.resets)) {
 		l.calls = 0
 		l.sweep(us)
 	}
@@ -417,6 +421,7 @@ func (l *local) sweep(now int64) {
 	})
 	maps.DeleteFunc(l.meters, func(_ meterID, m meter.Meter) bool { return meter.Expired(m, now) })
 	maps.DeleteFunc(l.blocked, func(_ meterKey, until int64) bool { return until <= now-meter.Grace })
+	maps.DeleteFunc(l.resets, func(_ meterKey, at int64) bool { return at <= now-meter.Grace-meter.GiveBackTime })
 	if len(l.meters) < before/4 {
 		l.meters = maps.Collect(maps.All(l.meters)) // a map does not shrink by itself
 	}

@@ -61,6 +61,69 @@ func TestSettle_LostReply(t *testing.T) {
 	})
 }
 
+// TestSettle_ForgottenMeter: calls took all permits of a meter, which was then reset or lost. They
+// give nothing back, because the meter has handed all permits out again. Calls from after the loss do.
+func TestSettle_ForgottenMeter(t *testing.T) {
+	onEvery(t, func(t *testing.T, s *stage) {
+		for name, forget := range map[string]func(l throttle.Limit){
+			"reset at once": func(l throttle.Limit) { must(t, s.Reset(t.Context(), l.Name, "k")) },
+			"reset": func(l throttle.Limit) {
+				s.wait(time.Second)
+				must(t, s.Reset(t.Context(), l.Name, "k"))
+			},
+			"lost": func(l throttle.Limit) {
+				if s.rdb == nil {
+					must(t, s.Reset(t.Context(), l.Name, "k"))
+					return
+				}
+				must(t, s.rdb.Del(t.Context(), hg("m:"+string(l.Kind)+":"+l.Name+"|k")).Err())
+			},
+			"deleted and defined again": func(l throttle.Limit) {
+				s.wait(time.Second)
+				must(t, s.Delete(t.Context(), l.Name))
+				define(t, s, l)
+				must(t, s.Reset(t.Context(), l.Name, "k"))
+			},
+		} {
+			for _, limit := range threes {
+				if limit.Kind == throttle.Concurrency || limit.Kind == throttle.SlidingLog && name == "reset at once" {
+					continue // of a log, two calls of one microsecond are the same
+				}
+				s.wait(3 * time.Hour)
+				if limit.Rate.N = 10; limit.Capacity > 0 {
+					limit.Rate, limit.Capacity = throttle.PerHour(10), 10
+				}
+				define(t, s, limit)
+				var before []throttle.Decision
+				for range 10 {
+					before = append(before, ask(t, s, limit.Name, 1))
+				}
+				forget(limit)
+				if name != "reset at once" {
+					s.wait(time.Microsecond)
+				}
+				var after []throttle.Decision
+				for range 10 {
+					after = append(after, ask(t, s, limit.Name, 1))
+				}
+				what := limit.Name + ", " + name
+				expect(t, what+": handed out again", after[9].Outcome, allowed)
+				for _, d := range before {
+					must(t, s.Settle(t.Context(), d, limit.Name, "k", 0))
+				}
+				expect(t, what+": what came back", ask(t, s, limit.Name, 0).Remaining, 0)
+				if name == "reset at once" {
+					continue
+				}
+				for _, d := range after[:3] {
+					must(t, s.Settle(t.Context(), d, limit.Name, "k", 0))
+				}
+				expect(t, what+": what later calls gave back", ask(t, s, limit.Name, 0).Remaining, 3)
+			}
+		}
+	})
+}
+
 // TestSettle_LateSending: the first sending of a Settle arrives after its repeat, and after the
 // caller's next call. It charges and gives back nothing.
 func TestSettle_LateSending(t *testing.T) {

@@ -8,7 +8,8 @@ package meter
 type gcra struct {
 	n, period, capacity int64
 	tat, rest           int64
-	given, usedAt       int64 // permits given back so far, and time of the last Take or GiveBack
+	born                int64 // time of the first Take after all permits were free
+	given               int64 // permits given back since born
 
 	groupStart, groupEnd, groupIdle int64 // the present group of calls, see GiveBack
 }
@@ -24,7 +25,6 @@ func (g *gcra) Define(l *Limit) {
 	g.tat, g.rest, g.groupStart, g.groupEnd, g.groupIdle = 0, 0, 0, 0, 0
 	if before.tat >= l.Since && before.tat > 0 {
 		g.Take(l.Since, owed(before.tat-l.Since, before.rest, before.n, before.period))
-		g.usedAt = before.usedAt
 	}
 }
 
@@ -51,10 +51,12 @@ func (g *gcra) ReadyAt(now, k int64) int64 {
 	return min(MaxTime, max(now, at))
 }
 
-// Take moves tat on by k intervals, at most to MaxTime.
+// Take moves tat on by k intervals, at most to MaxTime. If all permits are free, a call that took
+// permits earlier has none left to give back, so the state begins anew.
 func (g *gcra) Take(now, k int64) Mark {
 	if g.tat < now {
-		g.tat, g.rest = now, 0
+		g.tat, g.rest, g.born, g.given = now, 0, now, 0
+		g.groupStart, g.groupEnd, g.groupIdle = 0, 0, 0
 	}
 	us, over := Span(k, g.n, g.period)
 	g.rest += over
@@ -62,7 +64,6 @@ func (g *gcra) Take(now, k int64) Mark {
 	if g.tat >= MaxTime {
 		g.tat, g.rest = MaxTime, 0
 	}
-	g.usedAt = now
 	return Mark{g.tat, g.given}
 }
 
@@ -81,7 +82,7 @@ func (g *gcra) Take(now, k int64) Mark {
 func (g *gcra) GiveBack(now, takenAt, k, _ int64, mark Mark) {
 	givenUS, part := Span(g.given-mark[1], g.n, g.period)
 	laterUS := g.tat + min(1, g.rest) - mark[0] + givenUS
-	if g.tat == MaxTime || g.given < mark[1] || laterUS < 0 {
+	if takenAt < g.born || g.tat < now || g.tat == MaxTime || g.given < mark[1] || laterUS < 0 {
 		return
 	}
 	us, over := Span(k, g.n, g.period)
@@ -98,7 +99,7 @@ func (g *gcra) GiveBack(now, takenAt, k, _ int64, mark Mark) {
 	}
 	idle := max(0, min(now+laterUS-tat, now-start-subtracted))
 	tat += idle
-	g.groupStart, g.groupEnd, g.groupIdle, g.usedAt = start, now, subtracted+min(idle, us), now
+	g.groupStart, g.groupEnd, g.groupIdle = start, now, subtracted+min(idle, us)
 	if tat < g.tat || tat == g.tat && rest < g.rest {
 		g.tat, g.rest, g.given = tat, rest, g.given+k
 	}

@@ -138,16 +138,21 @@ func Read(l *Limit, state []any) Meter {
 			m.times = append(m.times, slices.Repeat(words[i:i+1], int(words[i+1]))...)
 		}
 	case *slidingWindow:
-		if len(words) >= 4 { // width, sum, the newest bucket, then the older buckets
+		if len(words) >= 4 { // width, sum, the newest bucket, in newer data the birth, then the older buckets
 			m.storedWidth = words[0]
-			for i := 4; i+1 < len(words); i += 2 {
+			text, _ := state[0].(string)
+			newest, _, _ := strings.Cut(text, ";")
+			for i := len(strings.Fields(newest)); i+1 < len(words); i += 2 {
 				m.buckets = append(m.buckets, bucket{words[i], words[i+1]})
 			}
 			m.buckets = append(m.buckets, bucket{words[2], words[3]})
 		}
 	case *gcra:
-		if len(words) >= 4 {
-			m.tat, m.rest, m.n, m.period = words[0], words[1], words[2], words[3]
+		if len(words) >= 4 && words[1] < 1e8 { // data of version 8 have no born
+			words = slices.Insert(words, 0, 0)
+		}
+		if len(words) >= 5 {
+			m.born, m.tat, m.rest, m.n, m.period = words[0], words[1], words[2], words[3], words[4]
 			m.Define(l)
 		}
 	}
@@ -162,12 +167,9 @@ const Grace = int64(time.Minute / time.Microsecond)
 // last change of a key's rate is stored: a call before this change gives nothing back.
 const GiveBackTime = int64(time.Hour / time.Microsecond)
 
-// Expired reports whether the caller can drop the meter: all its permits have been free for Grace,
-// and no call can give permits back any more.
+// Expired reports whether the caller can drop the meter: all its permits have been free for Grace, so
+// no call can give permits back any more.
 func Expired(m Meter, now int64) bool {
-	if g, ok := m.(*gcra); ok && g.given > 0 && g.usedAt > now-Grace-GiveBackTime {
-		return false
-	}
 	return m.FullAt(now-Grace) <= now-Grace
 }
 

@@ -13,6 +13,7 @@ const bucketsPerPeriod = 60
 type slidingWindow struct {
 	n, period, width int64
 	buckets          []bucket // oldest first
+	born             int64    // time of the first Take after no bucket counted
 	storedWidth      int64    // width of the buckets; Take converts them to the present width
 }
 
@@ -79,6 +80,9 @@ func (s *slidingWindow) ReadyAt(now, k int64) int64 {
 // Take counts the permits in the newest bucket, or in a new one. The mark is the bucket's index.
 func (s *slidingWindow) Take(now, k int64) Mark {
 	buckets, _ := s.counted(now)
+	if len(buckets) == 0 {
+		s.born = max(s.born, now)
+	}
 	index := s.takeTime(now, buckets) / s.width
 	if last := len(buckets) - 1; last >= 0 && buckets[last].index == index {
 		buckets[last].count += k
@@ -89,11 +93,12 @@ func (s *slidingWindow) Take(now, k int64) Mark {
 	return Mark{index}
 }
 
-// GiveBack subtracts permits from the call's bucket if the bucket still exists. If the width has
+// GiveBack subtracts permits from the call's bucket if the bucket still exists, and if the call is not
+// older than the buckets. If the width has
 // changed since the last Take, it does nothing, because the limit has changed since the call.
-func (s *slidingWindow) GiveBack(_, _, k, _ int64, mark Mark) {
+func (s *slidingWindow) GiveBack(_, takenAt, k, _ int64, mark Mark) {
 	i := slices.IndexFunc(s.buckets, func(b bucket) bool { return b.index == mark[0] })
-	if i < 0 || s.storedWidth != s.width {
+	if i < 0 || takenAt < s.born || s.storedWidth != s.width {
 		return
 	}
 	if s.buckets[i].count -= k; s.buckets[i].count <= 0 {

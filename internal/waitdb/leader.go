@@ -17,7 +17,7 @@ import (
 // Version is the version of the data in Redis. A change of the data that older scripts would
 // misread increases it. Workers of the older version must be stopped before a worker of the new one
 // starts.
-const Version = 8
+const Version = 9
 
 // NewEpoch returns a new random ID of a scope's data, prefixed with Version.
 func NewEpoch() string { return fmt.Sprint(Version, " ", uuid.NewString()) }

@@ -1,7 +1,8 @@
 -- Settles the actual cost of a call. If the cost is higher than the permits taken, the script takes
 -- the difference, and later calls wait longer. If the cost is lower, the script gives back the
 -- difference, except permits whose return could exceed the limit's guarantee: permits that have
--- become free with time, and permits taken before the last change of the rate or over an hour ago.
+-- become free with time, permits taken before the last change of the rate or over an hour ago, and
+-- permits that the meter's present state has not taken, because the meter was reset or lost since.
 -- On a concurrency limit, the holder of a lease then has as many permits as the cost, at least 1.
 -- A repeat of the same call changes nothing, and nor does a sending that arrives after a later call of
 -- its caller.
@@ -55,23 +56,24 @@ local function give_back(k)
     if k > 0 then call('LREM', m.state, int(-k), int(mark)) end
   elseif kind == 'sliding_window' then
     local width = ceil(m.period_us / 60)
-    local old_width, last, older = string.match(call('GET', m.state), '^(%d+) %d+ (%d+ %d+);(.*)$')
-    if tonumber(old_width) ~= width then return end
+    local old_width, last, born_us, older = string.match(call('GET', m.state), '^(%d+) %d+ (%d+ %d+) ?(%d*);(.*)$')
+    born_us = tonumber(born_us or nil) or 0
+    if tonumber(old_width) ~= width or at_us < born_us then return end
     local text = string.gsub(older .. last, '(%d+) (%d+)', function(part, count)
       if tonumber(part) ~= mark then return nil end
       count = tonumber(count) - k
       return count > 0 and part .. ' ' .. int(count) or ''
     end)
     local sum, newest, newest_count, others = sum_up(m, text, width, now_us)
-    if newest then call('SET', m.state, parts_text(width, sum, newest, newest_count, others), 'KEEPTTL') else call('DEL', m.state) end
+    if newest then call('SET', m.state, parts_text(width, sum, newest, newest_count, born_us, others), 'KEEPTTL') else call('SET', m.state, int(born_us), 'KEEPTTL') end
   elseif kind == 'fixed_window' then
-    local last, count = string.match(call('GET', m.state), '^(%d+) (%d+)$')
+    local last, count, born_us = string.match(call('GET', m.state), '^(%d+) (%d+) ?(%d*)$')
     local _, starts = window_starts(m)
-    last, count = tonumber(last), tonumber(count)
-    if not last then return end
+    last, count, born_us = tonumber(last), tonumber(count), tonumber(born_us or nil) or 0
+    if not last or mark < born_us then return end
     local start = starts(last > now_us and last or now_us, 0)
     if mark < start or last < start then return end
-    call('SET', m.state, int(last) .. ' ' .. int(count > k and count - k or 0), 'KEEPTTL')
+    call('SET', m.state, int(last) .. ' ' .. int(count > k and count - k or 0) .. ' ' .. int(born_us), 'KEEPTTL')
   else
     -- Without the k permits, the meter might have been idle for some time since at_us: with all
     -- permits free, the TAT moves with the clock. So the script moves the TAT back by the time of k
@@ -85,10 +87,10 @@ local function give_back(k)
     -- A new group starts if the call took its permits after group_end, when a call gave permits
     -- back last. It also starts if the group's bound is the time of k permits or more, but the time
     -- since at_us is shorter.
-    local tat, fraction, rate, given, begins, group_start, group_end, group_idle =
-      string.match(call('GET', m.state), '^(%d+) (%d+) (%d+ %d+) ?(%d*) ?(%d*) ?(%d*) ?(%d*) ?(%d*)$')
+    local born, tat, fraction, rate, given, begins, group_start, group_end, group_idle =
+      string.match(call('GET', m.state), '^(%d+) (%d+) (%d+) (%d+ %d+) ?(%d*) ?(%d*) ?(%d*) ?(%d*) ?(%d*)$')
     tat, fraction, given, begins = tonumber(tat), tonumber(fraction), tonumber(given) or 0, tonumber(begins) or 0
-    if rate ~= m.rate or tat == MAX_INT or given < given_before then return end
+    if rate ~= m.rate or at_us < tonumber(born) or tat < now_us or tat == MAX_INT or given < given_before then return end
     local given_us, min_fraction = span(given - given_before, m.n, m.period_us)
     local later_us = tat + (fraction > 0 and 1 or 0) - mark + given_us
     if later_us < 0 then return end
@@ -103,7 +105,7 @@ local function give_back(k)
     if new_tat < tat or new_tat == tat and new_fraction < fraction then
       tat, fraction, given = new_tat, new_fraction, given + k
     end
-    local words = { int(tat), int(fraction), rate, int(given), int(begins), int(group_start), int(now), int(group_idle + math.min(idle, us)) }
+    local words = { born, int(tat), int(fraction), rate, int(given), int(begins), int(group_start), int(now), int(group_idle + math.min(idle, us)) }
     call('SET', m.state, table.concat(words, ' '))
     gcra(m, now_us)() -- sets the expiry of the key
   end

@@ -31,18 +31,21 @@ end
 -- A fixed window: at most n permits in each aligned period. A window opens margin_us after its
 -- start and closes margin_us before its end. So the upstream counts a call in the same window as
 -- this meter does, even if the call arrives late or the clocks differ.
--- State: "last count": the time of the last permit, and the number of permits in its window. The
--- count is valid while `last` lies in the present window. If `last` is in the future, the clock has
+-- State: "last count born_us": the time of the last permit, the number of permits in its window, and
+-- the time of the first permit in its window, or after the state was lost: permits that were taken
+-- earlier cannot be given back. Data of version 8 have no born_us. After a reset, the state is only
+-- the first born_us that is valid. The count is valid while `last` lies in the present window. If `last` is in the future, the clock has
 -- stepped back, and the meter uses `last` instead of the clock's time.
 local function fixed_window(m, now_us)
   local n = m.n
   local margin_us, starts = window_starts(m)
   if m.incomplete then return end
-  local last, count = 0, 0
+  local last, count, born_us = 0, 0, 0
   local state = call('GET', m.state)
   if state then
-    last, count = string.match(state, '^(%d+) (%d+)$')
-    last, count = tonumber(last) or 0, tonumber(count) or 0
+    last, count, born_us = string.match(state, '^(%d+) (%d+) ?(%d*)$')
+    if not last then born_us = string.match(state, '^%d+$') end
+    last, count, born_us = tonumber(last) or 0, tonumber(count) or 0, tonumber(born_us or nil) or 0
   end
   local at = last > now_us and last or now_us
   local start = starts(at, 0)
@@ -70,10 +73,11 @@ local function fixed_window(m, now_us)
 
   local function store_state()
     local ttl_ms = ceil((starts(at, 1) - now_us) / 1000) + GRACE_MS
-    call('SET', m.state, int(last) .. ' ' .. int(count), 'PX', int(ttl_ms))
+    call('SET', m.state, int(last) .. ' ' .. int(count) .. ' ' .. int(born_us), 'PX', int(ttl_ms))
   end
 
   function m.take(k)
+    if last < start and now_us > born_us then born_us = now_us end
     last, count = at, count + k
     store_state()
     return at

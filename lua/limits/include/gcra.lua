@@ -33,17 +33,21 @@ end
 -- A funnel or a token bucket, as GCRA. A permit becomes free every period/n. Each permit moves the
 -- theoretical arrival time (TAT) by period/n, to at most capacity·period/n ahead of now. The TAT is
 -- stored as whole microseconds and a fraction in n-ths of a microsecond, so no rounding adds up.
--- State: "tat fraction n period_us [given begins_us [group_start group_end group_idle]]". The field
--- `given` is the number of permits that calls have given back since the state began. begins_us is
--- the latest start of a call that took permits in advance, 0 if that start has passed. The last
--- three fields are about the calls that gave permits back last: see charge.lua.
+-- State: "born_us tat fraction n period_us [given begins_us [group_start group_end group_idle]]".
+-- born_us is the time of the first call after all permits were free, or after the state was lost:
+-- permits that were taken earlier cannot be given back. The field `given` is the number of permits
+-- that calls have given back since then. begins_us is the latest start of a call that took permits
+-- in advance, 0 if that start has passed. The last three fields are about the calls that gave
+-- permits back last: see charge.lua. Data of version 8 have no born_us. After a reset, the state is
+-- only the first born_us that is valid.
 local function gcra(m, now_us)
   local n, period_us, capacity = m.n, m.period_us, m.capacity
-  local tat, fraction, given, begins_us, group = 0, 0, 0, 0, ''
+  local born_us, tat, fraction, given, begins_us, group = now_us, 0, 0, 0, 0, ''
   local state = call('GET', m.state)
   if state then
-    local at, part, rate = string.match(state, '^(%d+) (%d+) (.+)$')
-    tat, fraction = tonumber(at) or 0, tonumber(part) or 0
+    local born, at, part, rate = string.match(state, '^(%d+) (%d+) (%d+) (.+)$')
+    if at and #at < 9 then born, at, part, rate = string.match('0 ' .. state, '^(%d+) (%d+) (%d+) (.+)$') end -- version 8
+    born_us, tat, fraction = tonumber(born) or 0, tonumber(at) or 0, tonumber(part) or 0
     if rate ~= m.rate then
       local was, back, begins, times = string.match(rate or '', '^([1-9]%d* [1-9]%d*) ?(%d*) ?(%d*)([%d ]*)$')
       given, begins_us, group = tonumber(back) or 0, tonumber(begins) or 0, was == m.rate and times or ''
@@ -52,10 +56,22 @@ local function gcra(m, now_us)
       elseif was ~= m.rate then
         -- @include convert_tat
         tat, fraction = convert_tat(m, tat, fraction, was)
+        born_us, given = math.max(born_us, now_us), 0
       end
     end
+    if not at then
+      born_us = tonumber(string.match(state, '^%d+$') or nil) or 0
+      state = false
+    end
   end
-  if tat < now_us then tat, fraction = now_us, 0 end
+
+  -- Begins the state anew if all permits are free at a time.
+  local function begin(at)
+    if tat >= at then return end
+    tat, fraction, given, group = at, 0, 0, ''
+    if now_us > born_us then born_us = now_us end
+  end
+  begin(now_us)
   if tat >= MAX_INT then tat, fraction = MAX_INT, 0 end
   m.allows_advance = true
 
@@ -76,11 +92,10 @@ local function gcra(m, now_us)
 
   -- Takes k permits for a call that begins now, or at the later time `at`. A nil k only stores the
   -- state again. While m.deferred is set, take leaves the storing to store_taken, because later
-  -- calls of the same script can take permits, too. After permits were given back, the state is
-  -- kept for as long as earlier calls can settle. Returns mark and given, see charge.lua.
+  -- calls of the same script can take permits, too. Returns mark and given, see charge.lua.
   function m.take(k, at)
     local us, over = span(k or 0, n, period_us)
-    if at and tat < at then tat, fraction = at, 0 end -- the TAT is at least the start of the call
+    if at then begin(at) end -- the TAT is at least the start of the call
     tat, fraction = tat + us, fraction + over
     if fraction >= n then tat, fraction = tat + 1, fraction - n end
     if tat >= MAX_INT then tat, fraction = MAX_INT, 0 end
@@ -90,8 +105,7 @@ local function gcra(m, now_us)
       return tat, given
     end
     local lasts_us = tat - now_us
-    local text = int(tat) .. ' ' .. int(fraction) .. ' ' .. m.rate
-    if given > 0 then lasts_us = math.max(lasts_us, GIVE_BACK_US) end
+    local text = int(born_us) .. ' ' .. int(tat) .. ' ' .. int(fraction) .. ' ' .. m.rate
     local begins = begins_us > now_us and begins_us or 0
     if given > 0 or begins > 0 or group ~= '' then text = text .. ' ' .. int(given) .. ' ' .. int(begins) .. group end
     local ttl_ms = ceil(lasts_us / 1000) + GRACE_MS
@@ -106,5 +120,5 @@ local function gcra(m, now_us)
 
   function m.full_at() return fraction > 0 and tat + 1 or tat end
 
-  return m.take
+  return state and m.take
 end

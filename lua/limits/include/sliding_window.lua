@@ -22,19 +22,21 @@ local function sum_up(m, text, old_width, now_us)
 end
 
 -- Returns the text that stores the results of sum_up as the meter's state.
-local function parts_text(width, sum, newest, count, older)
-  return int(width) .. ' ' .. int(sum) .. ' ' .. int(newest) .. ' ' .. int(count) .. ';' .. older
+local function parts_text(width, sum, newest, count, born_us, older)
+  return int(width) .. ' ' .. int(sum) .. ' ' .. int(newest) .. ' ' .. int(count) .. ' ' .. int(born_us) .. ';' .. older
 end
 
 -- A sliding window in constant memory: the period has 60 parts, and a part counts until its last
 -- microsecond has left the window. So the count is never too low.
--- State: "width sum part count;part count …": the width of a part in microseconds, the sum of all
--- counts, the newest part, and the older parts, oldest first. A part is stored as its number and
--- its count. A call parses only the older parts that have left the window.
+-- State: "width sum part count born_us;part count …": the width of a part in microseconds, the sum of
+-- all counts, the newest part, the time of the first call after no part counted, or after the state
+-- was lost, and the older parts, oldest first. Permits that were taken before born_us cannot be given
+-- back. A part is stored as its number and its count. Data of version 8 have no born_us. After a
+-- reset, the state is only the first born_us that is valid. A call parses only the older parts that have left the window.
 local function sliding_window(m, now_us)
   local n, period_us = m.n, m.period_us
   local width = ceil(period_us / 60)
-  local sum, newest, count, older, first = 0, nil, 0, '', 1 -- first: position in older of the first part that counts
+  local sum, newest, count, born_us, older, first = 0, nil, 0, 0, '', 1 -- first: position in older of the first part that counts
 
   -- Returns the time at which all permits of part b have left the window.
   local function part_end(b) return (b + 1) * width - 1 + period_us end
@@ -42,7 +44,8 @@ local function sliding_window(m, now_us)
   local state = call('GET', m.state)
   if state then
     local old_width
-    old_width, sum, newest, count, older = string.match(state, '^(%d+) (%d+) (%d+) (%d+);(.*)$')
+    old_width, sum, newest, count, born_us, older = string.match(state, '^(%d+) (%d+) (%d+) (%d+) ?(%d*);(.*)$')
+    born_us = tonumber(old_width and born_us or string.match(state, '^%d+$') or nil) or 0
     if old_width and old_width + 0 == width then
       sum, newest, count = sum + 0, newest + 0, count + 0
       if part_end(newest) <= now_us then sum, newest, older = 0, nil, '' end
@@ -83,13 +86,14 @@ local function sliding_window(m, now_us)
 
   function m.take(k)
     local b = floor(effective_now_us / width)
+    if not newest and now_us > born_us then born_us = now_us end
     if newest ~= b then
       if newest then older = older .. int(newest) .. ' ' .. int(count) .. ' ' end
       newest, count = b, 0
     end
     sum, count, older, first = sum + k, count + k, string.sub(older, first), 1
     local ttl_ms = ceil((part_end(b) - now_us) / 1000) + GRACE_MS
-    call('SET', m.state, parts_text(width, sum, newest, count, older), 'PX', int(ttl_ms))
+    call('SET', m.state, parts_text(width, sum, newest, count, born_us, older), 'PX', int(ttl_ms))
     return b
   end
 

@@ -205,7 +205,7 @@ func (r *rig) acquireFast(needs []throttle.Need) error {
 
 // acquireAll acquires permits for several jobs in one call.
 func (r *rig) acquireAll(from, to int, need throttle.Need) error {
-	args := []any{"", uuid.NewString(), 1, to - from, rigQueue, 0, -1, 1_000_000, 80_000, 0, 0, "", 1, need.Limit, need.Key, 1}
+	args := []any{"", uuid.NewString(), 1, to - from, rigQueue, 0, -1, 1_000_000, 80_000, 0, 0, 0, "", 1, need.Limit, need.Key, 1}
 	for i := from; i < to; i++ {
 		args = append(args, rigID(i), -1)
 	}

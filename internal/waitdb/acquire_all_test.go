@@ -124,7 +124,7 @@ func (w *pair) ask(t *rapid.T) {
 		}
 		ids := rapid.SliceOfN(rapid.IntRange(0, 20), 1, 6).Draw(t, "jobs")
 		group := func(ids ...int) []any {
-			args := []any{len(ids), "default", k.headStart, maxWait, grant.Microseconds(), k.ahead.Microseconds(), 0, 0, "", len(k.needs)}
+			args := []any{len(ids), "default", k.headStart, maxWait, grant.Microseconds(), k.ahead.Microseconds(), 0, 0, 0, "", len(k.needs)}
 			for _, n := range k.needs {
 				args = append(args, n.Limit, n.Key, n.Cost)
 			}

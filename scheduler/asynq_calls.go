@@ -4,6 +4,8 @@ import (
 	"context"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/asynqdb"
 )
 
 // bound returns a context that ends with ctx, and when a shutdown no longer waits for Redis. After
@@ -42,8 +44,11 @@ func (q *redisClient) SMembers(_ context.Context, key string) *redis.StringSlice
 	return q.UniversalClient.SMembers(q.s.calls, key)
 }
 
-// ZAdd implements redis.SortedSetCmdable.
+// ZAdd implements redis.SortedSetCmdable. asynq's heartbeat begins with it.
 func (q *redisClient) ZAdd(_ context.Context, key string, members ...redis.Z) *redis.IntCmd {
+	if asynqdb.IsHeartbeat(key) {
+		defer q.heartbeat()()
+	}
 	return q.UniversalClient.ZAdd(q.s.calls, key, members...)
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -44,10 +43,14 @@ type attempt struct {
 	requestQueuedAt time.Time
 	startAt         time.Time // when the handler may start
 
-	// inFlight.mu guards the next three fields.
-	isTaken  bool // whether the handler was called, or asynq ended the attempt without it
-	hasSlot  bool
-	forgetAt time.Time // set when the attempt loses its slot
+	number int64 // among the attempts that asynq gets: see inFlight.add
+	// inFlight.mu guards the next six fields.
+	isTaken    bool // whether the handler was called, or asynq ended the attempt without it
+	isEnding   bool // whether asynq's call that writes the attempt's end has begun
+	isReturned bool // whether the handler has returned
+	isLeft     bool // whether asynq is done with the attempt
+	hasSlot    bool
+	asynq      *runContext // parent of the context that asynq made; nil until the handler is called
 
 	end      atomic.Pointer[attemptEnd] // never nil; replaced by the goroutine that runs the handler
 	endTimer atomic.Pointer[time.Timer] // see boundEnd; nil until the handler has returned
@@ -82,6 +85,8 @@ func (s *Server) newAttempt(j asynqdb.Job, leaseEnd time.Time) *attempt {
 	a.timeout = time.Duration(max(0, m.Timeout%disabledOffset)) * time.Second
 	if deadline := m.Deadline % disabledOffset; deadline > 0 {
 		a.deadline = time.Unix(deadline, 0)
+	} else if a.timeout == 0 {
+		a.timeout = defaultTimeout
 	}
 	if a.isNew = !a.Back && m.FailedAt == 0; !a.isNew {
 		a.position = queuePositionOf(a.JobID, a.task)
@@ -134,91 +139,4 @@ func (a *attempt) expiredError() error {
 		return fmt.Errorf("%w: %w", err, asynq.RevokeTask)
 	}
 	return &attemptError{error: err, final: true}
-}
-
-// inFlight holds a server's attempts, each from the moment when asynq gets the job until asynq has
-// written to Redis how the attempt ended. It is safe for concurrent use.
-type inFlight struct {
-	mu       sync.Mutex
-	attempts map[job]*attempt
-	occupied int       // number of occupied worker slots
-	sweepAt  time.Time // when old attempts are removed next
-}
-
-// writeBackTime is the minimum time for which an attempt without a slot is kept. asynq tries for up
-// to 30 s to write how the attempt ended.
-const writeBackTime = time.Minute
-
-// add adds the attempt of a job that asynq gets. An earlier attempt of the job loses its slot.
-func (f *inFlight) add(a *attempt) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.attempts == nil {
-		f.attempts = map[job]*attempt{}
-	}
-	now := time.Now()
-	if now.After(f.sweepAt) {
-		f.sweepAt = now.Add(writeBackTime)
-		maps.DeleteFunc(f.attempts, func(_ job, a *attempt) bool { return !a.hasSlot && now.After(a.forgetAt) })
-	}
-	if before := f.attempts[a.JobID]; before != nil && before.hasSlot {
-		before.hasSlot = false
-		f.occupied--
-	}
-	a.hasSlot = true
-	f.occupied++
-	f.attempts[a.JobID] = a
-}
-
-// get returns the attempt of a job, or nil.
-func (f *inFlight) get(j job) *attempt {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.attempts[j]
-}
-
-// take returns the attempt of a job for the caller to run or to end, and marks the attempt as
-// taken. It returns nil if the job has no attempt, or if an earlier call has taken the attempt.
-func (f *inFlight) take(j job) *attempt {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	a := f.attempts[j]
-	if a == nil || a.isTaken {
-		return nil
-	}
-	a.isTaken = true
-	return a
-}
-
-// release frees the slot of an attempt. If asynq has written how the attempt ended, release also
-// removes the attempt, but not a later one of the same job.
-func (f *inFlight) release(a *attempt, written bool) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if a.hasSlot {
-		a.hasSlot, a.forgetAt = false, time.Now().Add(writeBackTime)
-		f.occupied--
-	}
-	if written && f.attempts[a.JobID] == a {
-		delete(f.attempts, a.JobID)
-	}
-}
-
-// occupiedSlots returns the number of occupied worker slots.
-func (f *inFlight) occupiedSlots() int {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.occupied
-}
-
-// putsBack reports whether a job with that ID is being put back, in any queue.
-func (f *inFlight) putsBack(id string) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for j, a := range f.attempts {
-		if j.ID == id && a.end.Load().putBack != nil {
-			return true
-		}
-	}
-	return false
 }

@@ -4,13 +4,37 @@ import (
 	"context"
 	"errors"
 	"time"
+
+	"github.com/headgate/headgate/internal/asynqdb"
 )
 
-// disabledOffset, about 30,000 years in seconds, is added to the timeout and the deadline of a job
-// that asynq gets. It disables asynq's timer, because that timer would include the wait for
-// permits. The server enforces the original values when the handler has started. An original value
-// is the remainder of a division by disabledOffset.
-const disabledOffset = 1_000_000_000_000
+const (
+	// disabledOffset is about 30,000 years in seconds. The timeout and the deadline of a job that
+	// asynq gets are larger by disabledOffset times the attempt's number. That disables asynq's
+	// timer, because the timer would include the wait for permits. It also names the attempt in the
+	// message with which asynq writes the attempt's end, and in the handler's context. The server
+	// enforces the original values when the handler has started. An original value is the remainder
+	// of a division by disabledOffset.
+	disabledOffset = 1_000_000_000_000
+
+	defaultTimeout = 30 * time.Minute // asynq's timeout of a job without a timeout and a deadline
+)
+
+// withoutTimer returns the attempt's message as asynq gets it.
+func (a *attempt) withoutTimer() []byte {
+	timeout, deadline := int64(a.timeout/time.Second), int64(0)
+	if !a.deadline.IsZero() {
+		deadline = a.deadline.Unix()
+	}
+	offset := a.number * disabledOffset
+	return asynqdb.WithTimes(a.Msg, timeout+offset, deadline+offset)
+}
+
+// attemptNumber returns the number of the attempt for which asynq made the context.
+func attemptNumber(ctx context.Context) int64 {
+	deadline, _ := ctx.Deadline()
+	return deadline.Unix() / disabledOffset
+}
 
 // deadlineFrom returns when an attempt that starts at the time now must end, or the zero time if
 // the job has neither a timeout nor a deadline.
@@ -74,6 +98,18 @@ func (s *Server) newRunContext() context.Context {
 		c.end(err)
 	}
 	return c
+}
+
+// Deadline implements context.Context. asynq's context has the deadline of its message, because that
+// names the attempt: see attemptNumber.
+func (c *runContext) Deadline() (deadline time.Time, ok bool) { return time.Time{}, false }
+
+// withDeadline returns asynq's context with the deadline of the program's.
+func (c *runContext) withDeadline(ctx context.Context) (context.Context, context.CancelFunc) {
+	if deadline, ok := c.Context.Deadline(); ok {
+		return context.WithDeadline(ctx, deadline)
+	}
+	return ctx, func() {}
 }
 
 // Done implements context.Context.

@@ -37,6 +37,10 @@ const (
 	// admitTime is the maximum time for which a fetched job waits in the prefetcher for the
 	// limiter's result, so that denied jobs occupy no worker slots.
 	admitTime = 10 * time.Millisecond
+	// endingTime is the maximum time for which a fetched job waits for the end of an earlier attempt.
+	endingTime = 100 * time.Millisecond
+	// busyPause is the pause of a job while asynq has an attempt with the same job ID.
+	busyPause = time.Second
 )
 
 // prefetcher fetches jobs for all free slots of a server at once, because asynq dequeues one job at
@@ -145,8 +149,9 @@ func (p *prefetcher) dequeue(ctx context.Context, queue string, leaseEnd int64) 
 		denied += n
 	}
 	first := p.next[0]
-	p.next = p.next[1:]
-	p.inFlight.add(first)
+	if p.next = p.next[1:]; first.task != nil { // asynq does not run a job whose message is not valid
+		p.inFlight.add(first)
+	}
 	return first, nil
 }
 
@@ -184,7 +189,7 @@ func (p *prefetcher) fetch(ctx context.Context, c *asynqdb.Dequeue, n int) (int,
 	}
 	q.lostFetch = nil
 	p.next, p.giveBackAt = nil, time.Now().Add(startWithin)
-	for _, j := range found {
+	for _, j := range p.withoutBusy(context.WithoutCancel(ctx), found) {
 		p.next = append(p.next, p.newAttempt(j, c.Ends))
 	}
 	if len(found) < n && c.Rest <= 0 {
@@ -193,13 +198,35 @@ func (p *prefetcher) fetch(ctx context.Context, c *asynqdb.Dequeue, n int) (int,
 	if time.Until(c.Ends) < minLease {
 		p.giveBackAt = time.Now()
 		p.giveBackExpired(ctx)
-	} else if len(found) > 0 && !p.closed {
+	} else if len(p.next) > 0 && !p.closed {
 		p.acquireAll(ctx, n, began)
 	}
 	if len(p.next) > 1 {
 		p.timer.Reset(startWithin)
 	}
 	return len(found), nil
+}
+
+// withoutBusy returns the fetched jobs that asynq may get now. asynq still has an attempt with the
+// ID of each other job. If that attempt does not end in a moment, the job goes back for busyPause.
+// It may be a job of another queue, or a job whose last write-back still waits for its reply.
+func (p *prefetcher) withoutBusy(ctx context.Context, jobs []asynqdb.Job) []asynqdb.Job {
+	var backs []*asynqdb.PutBack
+	endBy := time.Now().Add(endingTime)
+	free := slices.DeleteFunc(jobs, func(j asynqdb.Job) bool {
+		busy, ending := p.inFlight.isBusy(j.ID)
+		for ; busy && ending && time.Now().Before(endBy); busy, ending = p.inFlight.isBusy(j.ID) {
+			sleep(ctx, goodbyeTime)
+		}
+		if busy {
+			backs = append(backs, &asynqdb.PutBack{Job: j, At: time.Now().Add(busyPause)})
+		}
+		return busy
+	})
+	if len(backs) > 0 {
+		p.db.PutBack(ctx, jobs[0].Queue, backs...) // if it fails, recovery puts the jobs back
+	}
+	return free
 }
 
 // acquireAll requests permits for the fetched jobs in p.next. If a job was denied within

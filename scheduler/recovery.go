@@ -9,6 +9,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/headgate/headgate/internal/asynqdb"
+	"github.com/headgate/headgate/internal/redishealth"
 )
 
 const (
@@ -52,6 +53,7 @@ func (s *Server) recoverJobs(ctx context.Context) {
 	r := recovery{Server: s, queues: slices.Sorted(maps.Keys(s.byQueue)), warned: map[string]bool{}}
 	for ctx.Err() == nil {
 		next := heartbeat
+		r.repeatPutBacks(ctx)
 		if r.checkLeases(ctx) {
 			next = time.Second
 		}
@@ -143,17 +145,23 @@ func (r *recovery) checkLeases(ctx context.Context) (soon bool) {
 	return soon
 }
 
-// recover puts a job back if its lease is dead. If this process failed to put its own job back,
-// recover repeats that put-back when the lease has ended, and counts no crash.
+// repeatPutBacks repeats this server's put-backs whose replies did not arrive. A put-back changes
+// nothing if it was written, or if another worker has the job.
+func (r *recovery) repeatPutBacks(ctx context.Context) {
+	for a, back := range r.inFlight.keptPutBacks() {
+		switch err := r.putBack(ctx, a, back); {
+		case redishealth.Unavailable(err) != nil:
+			return
+		case err != nil:
+			r.inFlight.dropPutBack(a) // the script cannot write it, so the job counts as crashed
+		}
+	}
+}
+
+// recover puts a job back if its lease is dead.
 func (r *recovery) recover(ctx context.Context, j job, s sighting) {
 	now := time.Now()
-	sinceEnd := now.Sub(time.Unix(s.ends+1, 0))
-	a := r.inFlight.get(j)
-	var why *putBackError
-	if a != nil {
-		why = a.end.Load().putBack
-	}
-	if sinceEnd < 0 || why == nil && (sinceEnd < heartbeat || now.Sub(s.since) < 2*heartbeat) {
+	if now.Sub(time.Unix(s.ends+1, 0)) < heartbeat || now.Sub(s.since) < 2*heartbeat {
 		return
 	}
 	msgs, err := r.db.Fields(ctx, j.Queue, asynqdb.FieldMessage, j.ID)
@@ -169,11 +177,5 @@ func (r *recovery) recover(ctx context.Context, j job, s sighting) {
 		return
 	}
 	crashed := asynqdb.Job{JobID: j, Msg: asynqdb.WithFailure([]byte(msgs[0]), asynq.ErrLeaseExpired.Error(), now.Unix()), Ended: s.ends}
-	if why == nil {
-		_, _ = r.db.Forgive(ctx, crashed, r.forgivenCrashes)
-		return
-	}
-	back := r.newPutBack(a, why, asynqdb.WithLastError(crashed.Msg, why.Error()))
-	back.Dequeue, back.Ended = "", s.ends
-	_ = r.putBack(ctx, a, back)
+	_, _ = r.db.Forgive(ctx, crashed, r.forgivenCrashes)
 }

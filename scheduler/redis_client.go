@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"strings"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -56,6 +55,9 @@ func (q *redisClient) run(ctx context.Context, c *asynqdb.Call, send func() *red
 	if c.Script == asynqdb.ScriptDequeue {
 		return q.dequeue(ctx, c)
 	}
+	if c.IsHeartbeat {
+		defer q.heartbeat()()
+	}
 	call := q.s.scopeOf(c.Queue).queueHealth.Begin()
 	cmd := send()
 	call.Note(ctx, cmd.Err())
@@ -65,8 +67,15 @@ func (q *redisClient) run(ctx context.Context, c *asynqdb.Call, send func() *red
 	return cmd
 }
 
+// heartbeat notes that a call of asynq's heartbeat waits for Redis, until it calls the result.
+func (q *redisClient) heartbeat() (ended func()) {
+	q.s.inFlight.heartbeats.Add(1)
+	return func() { q.s.inFlight.heartbeats.Add(-1) }
+}
+
 // ZAddXX implements redis.SortedSetCmdable. asynq extends leases with it, even of jobs that another
-// server has fetched since. This method extends only the leases of this server.
+// server has fetched since. This method extends only the leases of this server's attempts. If an
+// attempt has lost its lease, this method cancels the attempt.
 func (q *redisClient) ZAddXX(ctx context.Context, key string, members ...redis.Z) *redis.IntCmd {
 	ctx, cancel := q.bound(ctx)
 	defer cancel()
@@ -74,17 +83,23 @@ func (q *redisClient) ZAddXX(ctx context.Context, key string, members ...redis.Z
 	if name != asynqdb.Lease || len(members) == 0 {
 		return q.UniversalClient.ZAddXX(ctx, key, members...)
 	}
-	dequeues := map[string]string{}
+	defer q.heartbeat()()
+	dequeues, attempts := map[string]string{}, map[string]*attempt{}
 	for _, m := range members {
 		id, _ := m.Member.(string)
 		if a := q.s.inFlight.get(job{Queue: queue, ID: id}); a != nil {
-			dequeues[id] = a.Dequeue
+			dequeues[id], attempts[id] = a.Dequeue, a
 		}
 	}
 	call := q.s.scopeOf(queue).queueHealth.Begin()
-	n, err := q.s.db.ExtendLeases(ctx, queue, int64(members[0].Score), dequeues)
+	lost, err := q.s.db.ExtendLeases(ctx, queue, int64(members[0].Score), dequeues)
 	call.Note(ctx, err)
-	return redis.NewIntResult(n, err)
+	for _, id := range lost {
+		if q.s.inFlight.cancel(attempts[id]) {
+			q.s.log.Warn("another worker has taken over a job that runs here: its handler is canceled", "job", id, "queue", queue)
+		}
+	}
+	return redis.NewIntResult(int64(len(dequeues)-len(lost)), err)
 }
 
 // HSet implements redis.HashCmdable. asynq stores a job's result with it. This method returns
@@ -105,21 +120,14 @@ func (q *redisClient) HSet(ctx context.Context, key string, values ...any) *redi
 }
 
 // dequeue returns a prefetched job in place of asynq's script Dequeue. If all queues are empty,
-// dequeue waits until there may be a job. It adds disabledOffset to the job's timeout and deadline.
+// dequeue waits until there may be a job. The job's message has the number of the attempt.
 // Only the goroutine of asynq's processor calls it.
 func (q *redisClient) dequeue(ctx context.Context, c *asynqdb.Call) *redis.Cmd {
 	markers, msg := q.s.markers, ""
 	a, err := q.s.prefetcher.dequeue(ctx, c.Queue, c.LeaseEnd)
 	switch {
 	case err == nil:
-		encoded, deadline := a.Msg, int64(disabledOffset)
-		if !a.deadline.IsZero() {
-			deadline += a.deadline.Unix()
-		}
-		if a.timeout > 0 || !a.deadline.IsZero() {
-			encoded = asynqdb.WithTimes(encoded, int64(a.timeout/time.Second)+disabledOffset, deadline)
-		}
-		msg = string(encoded)
+		msg = string(a.withoutTimer())
 		markers.afterFetch(true, q.s.inFlight.occupiedSlots() >= q.s.prefetcher.slots)
 		a.scope.slots.noteFetch(true)
 	case errors.Is(err, errAllDenied):

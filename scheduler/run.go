@@ -42,29 +42,37 @@ var (
 // back.
 func (s *Server) wrap(next asynq.Handler) asynq.Handler {
 	return asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
-		var j job
-		j.ID, _ = asynq.GetTaskID(ctx)
-		j.Queue, _ = asynq.GetQueueName(ctx)
-		a := s.inFlight.take(j)
+		id, _ := asynq.GetTaskID(ctx)
 		run := ctx.Value(runContextKey{}).(*runContext)
-		removeRun := s.running.add(j.ID, run)
-		context.AfterFunc(ctx, func() { // asynq is done with the attempt, and its slot is free
+		removeRun := s.running.add(id, run)
+		a := s.inFlight.getNumber(attemptNumber(ctx), id)
+		if a != nil && !s.inFlight.run(a, run) {
+			a = nil
+		}
+		context.AfterFunc(ctx, func() { // asynq is done with the attempt
 			removeRun()
 			run.end(nil)
 			if a != nil {
-				s.inFlight.release(a, false)
+				s.inFlight.leave(a)
+				s.keepPutBack(a)
 				if timer := a.endTimer.Load(); timer != nil {
 					timer.Stop()
 				}
 			}
 		})
-		if a == nil { // another attempt of the job runs
+		if a == nil { // asynq has ended the attempt
 			return asynq.ErrLeaseExpired
 		}
+		defer func() {
+			s.inFlight.returned(a)
+			s.keepPutBack(a)
+		}()
 		if time.Now().After(a.leaseEnd) { // another server may have the job by now
 			go a.releaseLeases()
 			return asynq.ErrLeaseExpired
 		}
+		ctx, cancel := run.withDeadline(ctx)
+		defer cancel()
 		err := seal(s.try(ctx, a, task, next))
 		if later, ok := errors.AsType[*putBackError](err); ok {
 			end := *a.end.Load()

@@ -518,6 +518,11 @@ type loser struct {
 
 func (l *loser) around(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
 	err := next(ctx, cmd)
+	if id := endedBy(cmd); id != "" && err == nil && l.w.losesEnd(id) {
+		time.Sleep(lostEndTime)
+		cmd.SetErr(errLost)
+		return errLost
+	}
 	l.w.mu.Lock()
 	lost := l.p.lossy
 	if lost > 0 && err == nil && strings.HasPrefix(cmd.Name(), "eval") {
@@ -535,6 +540,45 @@ func (l *loser) around(ctx context.Context, cmd redis.Cmder, next redis.ProcessH
 	}
 	cmd.SetErr(errLost)
 	return errLost
+}
+
+const (
+	lostEndTime = 12 * time.Second  // how long go-redis waits for the reply to a command, with all repeats
+	longRun     = 150 * time.Second // longer than asynq and recovery could take the next attempt for a dead one
+)
+
+// losesEnd reports whether the reply to a job's write-back gets lost. asynq's syncer calls again.
+func (w *sim) losesEnd(id string) bool {
+	w.mu.Lock()
+	job := w.jobs[id]
+	lost := w.has(writeBacks) && job != nil && !job.lostEnd && job.timeout == 0 && job.runs > 0 && job.ends == 0 && w.dice(id, -2).IntN(3) == 0
+	if lost {
+		job.lostEnd = true
+	}
+	w.mu.Unlock()
+	if lost {
+		w.note(simEvent{kind: "write-backs lost", text: "the reply to a write-back of " + id + " is lost", lasts: lostEndTime, replyLost: true, times: 2})
+	}
+	return lost
+}
+
+// runLong makes an attempt after a lost write-back take minutes, once for each job.
+func (w *sim) runLong(job *simJob) {
+	w.mu.Lock()
+	long := job.lostEnd && !job.ranLong
+	if long {
+		job.ranLong = true
+		w.disturb(longRun) // it may hold a lease that others wait for
+	}
+	w.mu.Unlock()
+	if long {
+		time.Sleep(longRun)
+	}
+}
+
+// crashed reports whether a worker may have died, or have been taken for dead.
+func (w *sim) crashed() bool {
+	return slices.ContainsFunc(w.events, func(e simEvent) bool { return e.crash })
 }
 
 // gate makes calls wait while it is closed. Its zero value is open.

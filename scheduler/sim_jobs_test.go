@@ -37,6 +37,8 @@ type simJob struct {
 	again                 int       // times that it had to ask again
 	ends                  int       // runs after which it was done
 	deleted               bool
+	running               int       // handlers
+	lostEnd, ranLong      bool      // whether the reply to a write-back of the job was lost, and whether its next attempt took minutes
 	since                 time.Time // when its wait began, by the limiter's clock; zero if it does not wait
 	expired               time.Time // when it learned that it is too late
 	until                 time.Time // its deadline; zero is none
@@ -315,7 +317,11 @@ func (w *sim) handle(ctx context.Context, p *simProcess, id string) error {
 	job := w.jobs[id]
 	first := job.runs == 0
 	job.runs++
+	job.running++
 	p.running++
+	if job.running > 1 && job.lostEnd && !w.crashed() {
+		w.breaksFor(id, "it runs twice at once")
+	}
 	w.noteJob(id, "running in process %d", p.index)
 	w.starts(ctx, id)
 	if ctx.Err() != nil {
@@ -324,6 +330,7 @@ func (w *sim) handle(ctx context.Context, p *simProcess, id string) error {
 	w.mu.Unlock()
 	w.judgeLock(id)
 	time.Sleep(job.takes)
+	w.runLong(job)
 	if job.outlives && first {
 		over := job.timeout + milliseconds(w.dice(id, -1).IntN(10_000))
 		w.mu.Lock()
@@ -339,6 +346,7 @@ func (w *sim) handle(ctx context.Context, p *simProcess, id string) error {
 		w.busy = time.Now()
 	}
 	p.running--
+	job.running--
 	w.mu.Unlock()
 	return w.answer(ctx, id)
 }

@@ -38,9 +38,10 @@ const (
 	replicas    ingredient = "replicas"    // a replica takes over that lacks the last writes
 	corruptions ingredient = "corruptions" // records of the scope are changed by hand
 	fairness    ingredient = "fairness"    // jobs have fairness keys
+	writeBacks  ingredient = "write-backs" // replies to write-backs get lost, and the next attempts of these jobs take minutes
 )
 
-var ingredients = []ingredient{costs, answers, patience, timeouts, locks, callers, strict, rules, changes, outages, replicas, corruptions, fairness}
+var ingredients = []ingredient{costs, answers, patience, timeouts, locks, callers, strict, rules, changes, outages, replicas, corruptions, fairness, writeBacks}
 
 // simIngredients are what a world is made of.
 type simIngredients []ingredient
@@ -266,6 +267,9 @@ func (w *sim) play() {
 		}
 		if i == 20 {
 			stop()
+		}
+		if i == 80 && w.has(writeBacks) {
+			w.enqueue(w.lanes[0])
 		}
 	}
 	stop()

@@ -2,6 +2,7 @@ package scheduler
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -23,58 +24,93 @@ const (
 // writeBack is a call of asynq's that writes a job after an attempt.
 type writeBack struct {
 	*asynqdb.Call
-	attempt *attempt
+	attempt *attempt // nil if crashed
 	end     attemptEnd
 	message asynqdb.Message // parsed from the call's Msg
+	isRead  bool            // whether the call has a message
 	job     asynqdb.Job     // with the lease that the call ends
-	crashed bool            // whether asynq writes that the job's worker died
+	crashed bool            // whether asynq's recoverer writes that the job's worker died
+}
+
+// identify returns the write-back of a call. It returns nil if the attempt that the call belongs to
+// is over. The messages that asynq's workers write have the number of their attempt, and the
+// messages of asynq's recoverer have none. A call without a message belongs to the attempt that
+// asynq has.
+func (q *redisClient) identify(c *asynqdb.Call) *writeBack {
+	id := job{Queue: c.Queue, ID: c.ID}
+	m, err := asynqdb.ParseMessage(c.Msg)
+	isRead := c.Msg != nil && err == nil
+	number := max(m.Timeout, m.Deadline) / disabledOffset
+	if isRead && number > 0 {
+		c.Msg = asynqdb.WithTimes(c.Msg, m.Timeout%disabledOffset, m.Deadline%disabledOffset)
+	}
+	if isRead && number == 0 && m.LastError == asynq.ErrLeaseExpired.Error() {
+		dead := asynqdb.Job{JobID: id, Msg: c.Msg, Ended: time.Now().Add(-recovererDelay).Unix()}
+		return &writeBack{Call: c, message: m, isRead: true, job: dead, crashed: true}
+	}
+	a := q.s.inFlight.get(id)
+	if a == nil || isRead && a.number != number {
+		return nil
+	}
+	return &writeBack{Call: c, attempt: a, end: *a.end.Load(), message: m, isRead: isRead, job: a.Job}
 }
 
 // endLease runs a script of asynq's that ends a worker's lease of a job, or replaces the script: a
 // job that has not failed is put back, a crash may be forgiven, and an interrupted job keeps its
 // position.
+//
+// If the reply to a call is lost, asynq repeats the call for as long as the lease lasted, with a
+// context that has ended. Such a call does nothing, because the job may have its next attempt.
 func (q *redisClient) endLease(ctx context.Context, c *asynqdb.Call, text string) *redis.Cmd {
-	a := q.s.inFlight.get(job{Queue: c.Queue, ID: c.ID})
-	if a == nil { // this server does not have the job, so any lease matches
-		a = q.s.newAttempt(asynqdb.Job{JobID: job{Queue: c.Queue, ID: c.ID}}, time.Time{})
+	if ctx.Err() != nil {
+		return redis.NewCmdResult(nil, ctx.Err())
 	}
-	w := &writeBack{Call: c, attempt: a, end: *a.end.Load(), job: a.Job}
-	m, err := asynqdb.ParseMessage(c.Msg)
-	isRead := c.Msg != nil && err == nil
-	failed := isRead && c.Script != asynqdb.ScriptComplete
-	var cmd *redis.Cmd
-	if isRead {
-		if m.Timeout >= disabledOffset || m.Deadline >= disabledOffset {
-			c.Msg = asynqdb.WithTimes(c.Msg, m.Timeout%disabledOffset, m.Deadline%disabledOffset)
+	w := q.identify(c)
+	if w == nil {
+		return redis.NewCmdResult(nil, asynqdb.ErrNotActive)
+	}
+	a := w.attempt
+	if a == nil {
+		return q.write(ctx, w, text)
+	}
+	neverRan := q.s.inFlight.end(a)
+	if neverRan {
+		go a.releaseLeases()
+	}
+	cmd := q.write(ctx, w, text)
+	if q.s.inFlight.freeSlot(a); neverRan {
+		q.s.inFlight.leave(a)
+	}
+	return cmd
+}
+
+// write writes the end of an attempt, or that a job's worker died.
+func (q *redisClient) write(ctx context.Context, w *writeBack, text string) *redis.Cmd {
+	failed := w.isRead && w.Script != asynqdb.ScriptComplete
+	if failed {
+		if cmd := q.replace(ctx, w); cmd != nil {
+			return cmd
 		}
-		w.message, w.crashed = m, failed && m.LastError == asynq.ErrLeaseExpired.Error()
-		if failed {
-			cmd = q.replace(ctx, w)
-		}
-	} else if c.MayAddPending && !w.end.queuedAt.IsZero() {
+	} else if w.MayAddPending && !w.end.queuedAt.IsZero() {
 		// The handler still runs, and the server stops: the job must not wait behind later ones.
-		w.job.Back, w.job.Msg = true, queuePosition{queuedAt: w.end.queuedAt, retryAt: time.Now()}.writeTo(a.JobID, a.Msg)
-		cmd = redis.NewCmdResult("OK", q.s.db.GiveBack(ctx, w.job))
+		w.job.Back, w.job.Msg = true, queuePosition{queuedAt: w.end.queuedAt, retryAt: time.Now()}.writeTo(w.job.JobID, w.job.Msg)
+		return redis.NewCmdResult("OK", q.s.db.GiveBack(ctx, w.job))
 	}
-	if cmd == nil {
-		if kept := a.rule.Retention; c.Script == asynqdb.ScriptDone && kept > 0 {
-			cmd = c.Retain(ctx, q.UniversalClient, w.job, a.Msg, kept)
-		} else {
-			cmd = c.RunGuarded(ctx, q.UniversalClient, text, w.job)
-		}
-		if cmd.Err() == nil && isRead && (w.end.mustRecord || failed) { // a job that succeeds at once needs no record
-			end := asynqdb.Attempt{At: time.Now(), Worker: asynqdb.ProcessName(), Took: w.end.took}
-			if failed {
-				end.Error = m.LastError
-			}
-			if w.crashed {
-				end.Worker = "" // another worker, whose name is not known
-			}
-			_ = q.s.db.NoteAttempt(ctx, c.Queue, c.ID, end)
-		}
+	var cmd *redis.Cmd
+	if w.Script == asynqdb.ScriptDone && w.attempt.rule.Retention > 0 {
+		cmd = w.Retain(ctx, q.UniversalClient, w.job, w.job.Msg, w.attempt.rule.Retention)
+	} else {
+		cmd = w.RunGuarded(ctx, q.UniversalClient, text, w.job)
 	}
-	if !w.crashed { // after a crash, the attempt may still run here
-		q.s.inFlight.release(a, cmd.Err() == nil)
+	if cmd.Err() == nil && w.isRead && (w.end.mustRecord || failed) { // a job that succeeds at once needs no record
+		end := asynqdb.Attempt{At: time.Now(), Worker: asynqdb.ProcessName(), Took: w.end.took}
+		if failed {
+			end.Error = w.message.LastError
+		}
+		if w.crashed {
+			end.Worker = "" // another worker, whose name is not known
+		}
+		_ = q.s.db.NoteAttempt(ctx, w.Queue, w.ID, end)
 	}
 	return cmd
 }
@@ -92,14 +128,10 @@ func (q *redisClient) endLease(ctx context.Context, c *asynqdb.Call, text string
 // ends in the archive.
 func (q *redisClient) replace(ctx context.Context, w *writeBack) *redis.Cmd {
 	s, a, text := q.s, w.attempt, w.message.LastError
-	if a := s.inFlight.take(a.JobID); a != nil { // its handler was never called
-		go a.releaseLeases()
-	}
 	if why := w.end.putBack; why != nil && why.Error() == text {
 		return redis.NewCmdResult("OK", s.putBack(ctx, a, s.newPutBack(a, why, w.Msg)))
 	}
 	if w.crashed {
-		w.job.Dequeue, w.job.Ended, w.job.Msg = "", time.Now().Add(-recovererDelay).Unix(), w.Msg
 		if w.Failed {
 			w.job.Msg = asynqdb.WithRetried(w.Msg, w.message.Retried-1)
 		}
@@ -146,15 +178,26 @@ func (s *Server) newPutBack(a *attempt, why *putBackError, msg []byte) *asynqdb.
 // next poll moves the job.
 //
 // putBack returns ErrNotActive if asynq's recoverer or an operator has taken the job. If Redis does
-// not answer, asynq repeats the call until the job's lease ends. After that, recovery puts the job
-// back.
+// not answer, recovery repeats the put-back under the lease of the same attempt.
 func (s *Server) putBack(ctx context.Context, a *attempt, back *asynqdb.PutBack) error {
-	if s.db.PutBack(ctx, a.Queue, back); back.Err != nil {
+	s.db.PutBack(ctx, a.Queue, back)
+	if back.Err != nil && !errors.Is(back.Err, asynqdb.ErrNotActive) {
+		s.inFlight.keepPutBack(a, back)
 		return back.Err
 	}
-	s.inFlight.release(a, true)
-	if back.Scope != "" && !a.end.Load().putBack.denied {
+	s.inFlight.dropPutBack(a)
+	if back.Err == nil && back.Scope != "" && !a.end.Load().putBack.denied {
 		_, _ = s.db.Promote(ctx, a.JobID)
 	}
-	return nil
+	return back.Err
+}
+
+// keepPutBack keeps the put-back of an attempt whose end asynq has not written, because its lease
+// had ended. Recovery writes it, unless another worker has the job by then.
+func (s *Server) keepPutBack(a *attempt) {
+	why := a.end.Load().putBack
+	if why == nil || !s.inFlight.isUnwritten(a) {
+		return
+	}
+	s.inFlight.keepPutBack(a, s.newPutBack(a, why, asynqdb.WithFailure(a.Msg, why.Error(), time.Now().Unix())))
 }

@@ -34,6 +34,7 @@ type Call struct {
 	EndsLease     bool
 	ID            string
 	MayAddPending bool  // whether the script may add jobs to the pending list
+	IsHeartbeat   bool  // whether the script writes what a server does
 	LeaseEnd      int64 // for ScriptDequeue: the Unix second at which the job's lease is to end; else 0
 
 	// The next fields are set for ScriptRetry, ScriptArchive and ScriptComplete. RunGuarded sends
@@ -52,7 +53,7 @@ type Call struct {
 func Recognize(keys []string, args []any) *Call {
 	names := namesOf(keys)
 	args = keepArchived(names, args)
-	c := &Call{keys: keys, args: args}
+	c := &Call{keys: keys, args: args, IsHeartbeat: len(keys) == 2 && IsHeartbeat(keys[0])}
 	for i, name := range names {
 		if name == Pending || name == Active {
 			c.Queue, _ = ParseKey(keys[i])

@@ -176,16 +176,17 @@ const LockMargin = time.Minute
 var extendLeaseScript = script.New("asynq/extend_lease")
 
 // ExtendLeases extends the leases of jobs of a queue to the Unix second until. dequeues maps each
-// job's ID to the name of the Dequeue that took it. It returns the number of extended leases.
-func (db DB) ExtendLeases(ctx context.Context, queue string, until int64, dequeues map[string]string) (int64, error) {
+// job's ID to the name of the Dequeue that took it. It returns the IDs of the jobs whose lease is
+// lost, because another Dequeue has taken the job or the job is not active.
+func (db DB) ExtendLeases(ctx context.Context, queue string, until int64, dequeues map[string]string) (lost []string, err error) {
 	keys, args := []string{Key(queue, Lease)}, []any{until}
 	for id, dequeue := range dequeues {
 		keys, args = append(keys, Hash(queue, id)), append(args, id, dequeue)
 	}
 	if len(dequeues) == 0 {
-		return 0, nil
+		return nil, nil
 	}
-	return extendLeaseScript.Run(ctx, db.Redis, keys, args...).Int64()
+	return extendLeaseScript.Run(ctx, db.Redis, keys, args...).StringSlice()
 }
 
 var writeResultScript = script.New("asynq/write_result")

@@ -56,6 +56,12 @@ func ParseKey(key string) (queue, name string) {
 	return queue, name
 }
 
+// IsHeartbeat reports whether asynq's servers write the key at each heartbeat, to say that they live
+// and what they do.
+func IsHeartbeat(key string) bool {
+	return strings.HasPrefix(key, "asynq:servers") || strings.HasPrefix(key, "asynq:workers")
+}
+
 // HashPrefix is the part of the name of a job's hash that precedes the job's ID.
 const HashPrefix = "t:"
 

@@ -2,6 +2,7 @@ package scheduler
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"regexp"
@@ -207,4 +208,42 @@ func (w *lossyWorld) definitions() string {
 	all, err := w.limiter.Limits(w.t.Context())
 	w.must(err)
 	return fmt.Sprint(all)
+}
+
+// TestLostKeys_DeadlineOfRetry: a retried job waits with a MaxWait of an hour, and Redis loses the
+// wait deadlines. The job waits on, also if they are lost again before it has asked.
+func TestLostKeys_DeadlineOfRetry(t *testing.T) {
+	runs := 0
+	handle := func(context.Context, *asynq.Task) error {
+		if runs++; runs == 1 {
+			return errors.New("failed")
+		}
+		return nil
+	}
+	rule := needs("a")
+	rule.MaxWait, rule.Retry = time.Hour, constantDelay(time.Second)
+	virtual(t, settings{config: quick, limits: onePerSecond, rule: always(rule), handle: handle}, func(t *testing.T, st *stack) {
+		st.enqueue(needing("a"), asynq.TaskID("it"), asynq.MaxRetry(1))
+		time.Sleep(500 * time.Millisecond)
+		st.must(st.limiter.Pause(t.Context(), "a"))
+		time.Sleep(5 * time.Second)
+		for range 3 {
+			if n := st.limits.Del(t.Context(), scopePrefix+"deadlines").Val(); n != 1 {
+				t.Fatal("no job has a wait deadline")
+			}
+			time.Sleep(150 * time.Second)
+		}
+		if st.limits.ZCard(t.Context(), scopePrefix+"deadlines").Val() != 1 {
+			t.Error("the job's wait has no deadline")
+		}
+		st.must(st.limiter.Resume(t.Context(), "a"))
+		time.Sleep(5 * time.Second)
+		if runs != 2 {
+			t.Errorf("the job ran %d times, want 2", runs)
+		}
+		if q, err := st.tasks.GetQueueInfo("default"); err != nil || q.Size > 0 {
+			t.Errorf("%+v, %v; want no job left", q, err)
+		}
+		st.wantClean()
+	})
 }

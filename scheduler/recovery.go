@@ -18,9 +18,6 @@ const (
 	heartbeat = 5 * time.Second
 	// lateLease is the maximum remaining time of a lease that was not extended for two heartbeats.
 	lateLease = asynqdb.LeaseTime - 2*heartbeat
-	// walkPause is the pause between two walks through all jobs. A walk reads one page at each
-	// heartbeat.
-	walkPause = time.Minute
 )
 
 // recovery puts jobs of dead workers back within 40 s. asynq's own recoverer needs 60 to 120 s,
@@ -34,9 +31,6 @@ type recovery struct {
 	*Server
 	queues     []string
 	lateLeases map[job]sighting // of the last checkLeases
-	walk       *asynqdb.Walk    // through all jobs
-	nextPageAt time.Time
-	warned     map[string]bool // queues about which warnOutside has warned
 	// archivedCheckAt is when expireArchived looks again.
 	archivedCheckAt time.Time
 }
@@ -50,70 +44,15 @@ type sighting struct {
 // recoverJobs checks the leases of the server's queues at each heartbeat until ctx ends. While a
 // lease was not extended between two checks, recoverJobs checks each second.
 func (s *Server) recoverJobs(ctx context.Context) {
-	r := recovery{Server: s, queues: slices.Sorted(maps.Keys(s.byQueue)), warned: map[string]bool{}}
+	r := recovery{Server: s, queues: slices.Sorted(maps.Keys(s.byQueue))}
 	for ctx.Err() == nil {
 		next := heartbeat
 		r.repeatPutBacks(ctx)
 		if r.checkLeases(ctx) {
 			next = time.Second
 		}
-		r.restore(ctx)
 		r.expireArchived(ctx)
 		sleep(ctx, next)
-	}
-}
-
-// restore looks at one page of all jobs. If a job of the server's queues is missing in asynq's
-// lists and sets, restore adds it again.
-func (r *recovery) restore(ctx context.Context) {
-	now := time.Now()
-	if now.Before(r.nextPageAt) {
-		return
-	}
-	var err error
-	if r.walk.Done() {
-		r.warnOutside(ctx)
-		if r.walk, err = r.db.NewWalk(ctx, r.queues); err != nil {
-			return
-		}
-	}
-	if r.nextPageAt = now.Add(heartbeat); r.walk.Done() {
-		return
-	}
-	jobs, err := r.walk.Next(ctx)
-	if r.walk.Done() {
-		r.nextPageAt = now.Add(walkPause)
-	}
-	if err != nil {
-		return
-	}
-	for queue, ids := range jobs {
-		if slices.Contains(r.queues, queue) {
-			restored, lost, _ := r.db.Restore(ctx, queue, ids...)
-			r.logLost(queue, restored, lost)
-		}
-	}
-}
-
-// logLost logs how many entries of a queue were restored, and which jobs are lost.
-func (r *recovery) logLost(queue string, restored int, lost []string) {
-	if restored > 0 {
-		r.log.Warn("Redis has lost entries of a queue's jobs, and has them again", "queue", queue, "entries", restored)
-	}
-	for _, id := range lost {
-		r.log.Warn("Redis has lost an active job: it cannot run", "queue", queue, "id", id)
-	}
-}
-
-// warnOutside warns once for each queue with shards that has jobs outside of its shards. An asynq
-// client that does not know the shards has enqueued such jobs.
-func (r *recovery) warnOutside(ctx context.Context) {
-	for queue := range r.shards {
-		jobs, err := r.db.CountUnfinished(ctx, []string{queue})
-		if err == nil && jobs > 0 && !r.warned[queue] {
-			r.warned[queue] = true
-			r.log.Warn("a queue with shards has jobs outside of its shards: no server runs them", "queue", queue, "jobs", jobs)
-		}
 	}
 }
 

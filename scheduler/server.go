@@ -267,6 +267,7 @@ func (s *Server) Start(handler asynq.Handler) error {
 	s.background.Go(s.cancelJobs)
 	s.background.Go(func() { s.dispatch(ctx) })
 	s.background.Go(func() { s.recoverJobs(ctx) })
+	s.background.Go(func() { s.restoreJobs(ctx) })
 	for _, c := range s.scopes {
 		s.background.Go(func() { c.keepScope(ctx) })
 		s.background.Go(func() { c.watchRules(ctx) })

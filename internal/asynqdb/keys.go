@@ -30,6 +30,7 @@ const (
 	Paused    = "paused"          // string; exists while the queue is paused
 	Pass      = "headgate_pass"   // added by headgate: exists while a Dequeue's Rest lasts
 	Marker    = "headgate"        // added by headgate: zset; idle servers wait until it has a member, the marker
+	Walked    = "headgate_walk"   // added by headgate: exists for WalkInterval after the start of a walk through the queue's jobs
 	Shards    = "headgate:shards" // added by headgate: the number of shards that a sharded queue had last
 )
 

@@ -54,22 +54,41 @@ func (db DB) Restore(ctx context.Context, queue string, ids ...string) (restored
 	return int(reply[0].(int64)), lost, nil
 }
 
-// A Walk iterates over the jobs of all queues by their hashes, one page at a time.
+// WalkInterval is the time between the starts of two walks through the jobs of a queue.
+const WalkInterval = 30 * time.Second
+
+// A Walk iterates over the jobs of some queues by their hashes, one page at a time.
 type Walk struct {
+	queues []string
 	nodes  []redis.Cmdable
 	cursor uint64
 }
 
-// NewWalk returns a Walk over the Redis servers that hold these queues. The Walk returns the jobs of
-// all queues on these servers.
+// NewWalk returns a Walk over those of the queues whose last walk began WalkInterval ago, by any
+// process. The processes that serve a queue take turns, because a walk costs Redis a second for each
+// 100,000 jobs.
 func (db DB) NewWalk(ctx context.Context, queues []string) (*Walk, error) {
-	cluster, ok := db.Redis.(*redis.ClusterClient)
-	if !ok {
-		return &Walk{nodes: []redis.Cmdable{db.Redis}}, nil
+	w, begun := &Walk{}, make([]*redis.BoolCmd, len(queues))
+	_, err := db.Redis.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for i, queue := range queues {
+			begun[i] = p.SetNX(ctx, Key(queue, Walked), "", WalkInterval)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
 	}
-	w := &Walk{}
-	for _, queue := range queues {
-		master, err := cluster.MasterForKey(ctx, Key(queue, ""))
+	for i, queue := range queues {
+		if begun[i].Val() {
+			w.queues = append(w.queues, queue)
+		}
+	}
+	cluster, ok := db.Redis.(*redis.ClusterClient)
+	if !ok && len(w.queues) > 0 {
+		w.nodes = []redis.Cmdable{db.Redis}
+	}
+	for i := 0; ok && i < len(w.queues); i++ {
+		master, err := cluster.MasterForKey(ctx, Key(w.queues[i], ""))
 		if err != nil {
 			return nil, err
 		}
@@ -98,8 +117,9 @@ func (w *Walk) Next(ctx context.Context) (map[string][]string, error) {
 	}
 	jobs := map[string][]string{}
 	for _, key := range keys {
-		queue, name := ParseKey(key)
-		jobs[queue] = append(jobs[queue], strings.TrimPrefix(name, HashPrefix))
+		if queue, name := ParseKey(key); slices.Contains(w.queues, queue) {
+			jobs[queue] = append(jobs[queue], strings.TrimPrefix(name, HashPrefix))
+		}
 	}
 	return jobs, nil
 }

@@ -1,5 +1,6 @@
 -- Removes jobs whose wait deadline has passed from their lanes, and returns these jobs. The caller
--- promotes each job, so that a worker takes it and its acquire call fails. Until acquire is called
+-- promotes each job, so that a worker takes it and its acquire call fails. If the deadline is 0,
+-- Redis lost it, and the acquire call begins another wait at the same place. Until acquire is called
 -- for a job, this script returns the job again: first after a second, then after pauses that
 -- double up to 32 s.
 -- KEYS[1] key prefix of the scope, hg:{scope}:
@@ -18,20 +19,28 @@ local function remove(id, r)
   remove_if_empty(r.lane)
 end
 
--- The expiry field of a record counts how often the job was returned: see expiry.lua.
+-- Returns the next value of a record's expiry field, and how often the job has been returned.
+local function next_expiry(expiry, deadline)
+  if expiry == HAS_DEADLINE and deadline == '0' then return LOST_DEADLINE, 1 end
+  if expiry < LOST_DEADLINE then return int(math.min(expiry + 1, 6)), tonumber(expiry) end
+  return int(math.min(expiry + 1, 9)), 2 * (expiry - LOST_DEADLINE) + 2 -- the last is 6, too
+end
+
 local out = { -1 }
-local expired = call('ZRANGEBYSCORE', hg('deadlines'), '-inf', int(now_us), 'LIMIT', 0, max_jobs)
-for i = 1, #expired do
-  local record = call('HGET', hg('jobs'), expired[i])
-  local before, times, after = string.match(record or '', '^(%-?%d+\n%d+\n%d+\n)([1-6])( *%d*\n[%d,]+\n.*)$')
-  local id, r = string.match(expired[i], '\n(.*)$'), times and parse_job(record)
+local expired = call('ZRANGEBYSCORE', hg('deadlines'), '-inf', int(now_us), 'WITHSCORES', 'LIMIT', 0, max_jobs)
+for i = 1, #expired, 2 do
+  local name = expired[i]
+  local record = call('HGET', hg('jobs'), name)
+  local before, expiry, after = string.match(record or '', '^(%-?%d+\n%d+\n%d+\n)([1-9])( *%d*\n[%d,]+\n.*)$')
+  local id, r = string.match(name, '\n(.*)$'), expiry and parse_job(record)
   if id and r then
+    local raised, times = next_expiry(expiry, expired[i + 1])
     remove(id, r)
-    call('HSET', hg('jobs'), expired[i], before .. int(math.min(times + 1, 6)) .. after)
-    call('ZADD', hg('deadlines'), int(now_us + 500000 * 2 ^ times), expired[i])
-    out[#out + 1] = expired[i]
+    call('HSET', hg('jobs'), name, before .. raised .. after)
+    call('ZADD', hg('deadlines'), int(now_us + 500000 * 2 ^ times), name)
+    out[#out + 1] = name
   else -- the record is missing or malformed
-    call('ZREM', hg('deadlines'), expired[i])
+    call('ZREM', hg('deadlines'), name)
   end
 end
 for i = 1, #headless do notify_freed(headless[i]) end

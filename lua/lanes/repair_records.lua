@@ -1,6 +1,7 @@
 -- Checks the records of waiting and granted jobs, and counts the permits for which the jobs wait.
 -- A record is deleted if it is malformed, or if the job is not in the lane that the record names and
--- has not left the lane as expired. A missing wait deadline is replaced by the present time.
+-- has not left the lane. If Redis lost the wait deadline of a job, expire_waits.lua returns the job, so
+-- that it asks again, and its wait goes on.
 -- The reconciler then returns the job of a deleted record to its queue. A lane that is not
 -- registered is registered again.
 -- KEYS[1] key prefix of the scope, hg:{scope}:
@@ -15,7 +16,7 @@ local records, repairs, checked, wanted = call('HMGET', hg('jobs'), unpack(ARGV)
 
 -- Checks the record of a job, and counts the job's permits if the job waits. The first result
 -- reports whether the record is consistent. The second result of a consistent record is the job's
--- lane, or false if the job has expired and left its lane.
+-- lane, or false if the job has left its lane: see expiry.lua.
 local function check_record(name, record)
   local queue, id = string.match(name, '^([^\n]*)\n(.*)$')
   local r = queue and parse_job(record)
@@ -27,7 +28,7 @@ local function check_record(name, record)
     for i = 1, waits and #r.ids or 0 do wanted[r.ids[i]] = (wanted[r.ids[i]] or 0) + r.cost[i] end
   end
   if r.expiry ~= NO_DEADLINE and not call('ZSCORE', hg('deadlines'), name) then
-    call('ZADD', hg('deadlines'), int(now_us), name) -- the deadline is lost: the job's wait ends now
+    call('ZADD', hg('deadlines'), 0, name)
     repairs = repairs + 1
   end
   return true, not has_left and r.lane

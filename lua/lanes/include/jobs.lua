@@ -11,7 +11,7 @@
 -- waiting.lua. Returns nil if the record is malformed.
 local function parse_job(record)
   local ticket, since_us, grant_us, expiry, denials, costs, lane =
-    string.match(record, '^(%-?%d+)\n(%d+)\n(%d+)\n([0-6]) *(%d*)\n([%d,]+)\n([^\n]*\n.+)$')
+    string.match(record, '^(%-?%d+)\n(%d+)\n(%d+)\n(%d) *(%d*)\n([%d,]+)\n([^\n]*\n.+)$')
   if not lane then return nil end
   local r = {
     ticket = tonumber(ticket), since_us = tonumber(since_us), grant_us = tonumber(grant_us), expiry = expiry,

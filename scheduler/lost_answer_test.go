@@ -53,10 +53,11 @@ func (l *lostEnd) around(ctx context.Context, cmd redis.Cmder, next redis.Proces
 	return err
 }
 
-// contents are what asynq keeps, except the markers that wake servers.
+// contents are what asynq keeps, without what tells servers when to look.
 func (l *lostEnd) contents() map[string]any {
 	all := redistest.ContentsOf(l.t, l.rdb, asynqdb.Key("default", "*"))
 	delete(all, markerKey("default"))
+	delete(all, asynqdb.Key("default", asynqdb.Walked))
 	return all
 }
 

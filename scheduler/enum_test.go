@@ -22,7 +22,7 @@ func TestEnums_Text(t *testing.T) {
 		{"none", &j, "none"},
 		{"back", &r, "back"},
 		{"low", &p, "low"},
-		{"delete", &a, `"delete": want one of archive, drop, run`},
+		{"delete", &a, `"delete": want one of wait, archive, drop, run`},
 		{"urgent", &p, `"urgent": want one of normal, high, low`},
 	} {
 		if err := json.Unmarshal(fmt.Appendf(nil, "%q", test.text), test.read); err != nil && err.Error() != test.want {

@@ -1,12 +1,14 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
 	"time"
 
 	"github.com/headgate/headgate/cmd/internal/cli"
+	"github.com/headgate/headgate/cmd/internal/config"
 	"github.com/headgate/headgate/internal/display"
 	"github.com/headgate/headgate/internal/forecast"
 	"github.com/headgate/headgate/internal/inspect"
@@ -37,24 +39,27 @@ For an http:request the answer to the last attempt is shown: its status, kept he
 A finished job without retention is not kept, so its ID is not found.`
 }
 
-func (c *jobCommand) Run(ctx context.Context, q *inspect.Queues, stdio cli.IO) error {
+func (c *jobCommand) Run(ctx context.Context, conn *connection, q *inspect.Queues, stdio cli.IO) error {
 	jobs, err := findJobs(ctx, q, c.ID, c.Queue)
 	if err == nil {
 		err = q.AddEstimates(ctx, jobs)
 	}
 	for i := 0; err == nil && i < len(jobs); i++ {
-		err = c.print(ctx, q, jobs[i], stdio)
+		err = c.print(ctx, conn.conf, q, jobs[i], stdio)
 	}
 	return err
 }
 
-func (c *jobCommand) print(ctx context.Context, q *inspect.Queues, job inspect.Job, stdio cli.IO) error {
+func (c *jobCommand) print(ctx context.Context, conf *config.Config, q *inspect.Queues, job inspect.Job, stdio cli.IO) error {
 	attempts, crashes, err := q.DB.Attempts(ctx, job.Queue, job.ID)
 	if err != nil {
 		return err
 	}
 	view := newJobView(job)
 	view.Crashes = crashes
+	if job.State != "completed" {
+		view.Retention = cli.Seconds(cmp.Or(job.Retention, conf.Tasks[job.Type].Retention))
+	}
 	for _, a := range attempts {
 		view.Last = append(view.Last, attemptView{a.At, cli.Seconds(a.Took), a.Worker, a.Error})
 	}
@@ -94,6 +99,8 @@ type jobView struct {
 	Last     []attemptView `json:"last_attempts,omitempty"`
 	Deadline time.Time     `json:"deadline,omitzero"`
 	Timeout  cli.Seconds   `json:"timeout_s,omitempty"`
+	// Retention is the job's own, or else that of this config. It is 0 for a completed job.
+	Retention cli.Seconds `json:"retention_s,omitempty"`
 
 	*positionView
 	Result *cli.Text `json:"result,omitempty"`

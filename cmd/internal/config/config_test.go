@@ -193,7 +193,7 @@ func TestRule(t *testing.T) {
 	want := scheduler.Rule{
 		Needs:    []throttle.Need{{Limit: "api-daily", Cost: 3}, {Limit: "host", Key: "a.example", Cost: 1}, {Limit: "slots", Cost: 1}},
 		Priority: scheduler.PriorityHigh, FairnessKey: "POST", FairnessWeight: 6, BlockOnRateLimit: []string{"host"},
-		MaxWait: 10 * time.Minute, OnMaxWait: scheduler.ActionDrop, OnNoLimit: scheduler.ActionRun,
+		MaxWait: 10 * time.Minute, OnMaxWait: scheduler.ActionDrop, OnNoLimit: scheduler.ActionRun, Retention: 24 * time.Hour,
 		RetryPosition: scheduler.PositionBack,
 	}
 	if diff := cmp.Diff(want, rule, cmpopts.IgnoreFields(scheduler.Rule{}, "Retry")); diff != "" {

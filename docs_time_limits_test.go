@@ -505,7 +505,7 @@ internal/dispatcher.missingInterval internal/dispatcher.roundInterval internal/d
 internal/dispatcher.takeoverDelay internal/dispatcher.workFor internal/duration.day
 internal/frontier.crawlTTL internal/frontier.robotsForget internal/frontier.robotsTTL internal/inspect.rateWindow
 internal/inspect.shortWait internal/meter.day internal/meter.month internal/meter.week
-internal/redishealth.checkInterval internal/redishealth.repeatPause internal/script.intervalLength
+internal/redishealth.checkInterval internal/redishealth.repeatPause internal/redishealth.settleTime internal/script.intervalLength
 internal/stats.aliveInterval internal/stats.durationWindow internal/stats.lostRetention internal/stats.sampleInterval
 internal/stats.sampleLifetime internal/stats.streamLength internal/stats.writeInterval
 internal/waitdb.Advance internal/waitdb.maxBlock

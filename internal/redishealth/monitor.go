@@ -51,6 +51,9 @@ const (
 	slowCall = time.Second
 	// checkInterval is the shortest time between two checks that calls cause.
 	checkInterval = time.Second
+	// settleTime is the time after an outage in which an error begins no outage: for about a second, a
+	// client can return the error of an earlier attempt to connect. The Monitor then asks Redis.
+	settleTime = 2 * time.Second
 	// repeatPause is the pause before the Monitor asks Redis again.
 	repeatPause = 50 * time.Millisecond
 )
@@ -101,8 +104,12 @@ func (c Call) Note(ctx context.Context, err error) {
 // fail (see Monitor).
 func (m *Monitor) Note(ctx context.Context, began time.Time, err error) {
 	err = Unavailable(err)
-	_, down := m.state()
+	ended, down := m.state()
 	before := ProblemOf(down)
+	if err != nil && down == nil && ctx.Err() == nil && !IsUnanswered(err) && time.Since(ended) < settleTime {
+		go m.confirm(ended)
+		return
+	}
 	if IsUnanswered(err) && down == nil && !errors.Is(ctx.Err(), context.Canceled) {
 		m.reloadCluster(ctx)
 		go m.askOnce(AnswerTimeout)
@@ -154,6 +161,12 @@ func (m *Monitor) noteRights(ctx context.Context, began time.Time, err error) {
 		_ = m.check(ctx, true)
 		m.rightsChecked = time.Now()
 	}
+}
+
+// confirm asks Redis when settleTime has passed since an outage.
+func (m *Monitor) confirm(ended time.Time) {
+	time.Sleep(time.Until(ended.Add(settleTime)))
+	m.askOnce(AnswerTimeout)
 }
 
 // set changes the state after a call or a check that began at a time, and logs the change.

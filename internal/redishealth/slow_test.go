@@ -291,3 +291,37 @@ func TestHook_LinesOfOthers(t *testing.T) {
 		})
 	}
 }
+
+// TestMonitor_LateError_IsNoOutage: an error right after an outage is no outage if Redis answers, for
+// example because the client returns the error of an earlier attempt to connect. If it does not
+// answer, the outage is reported when settleTime has passed.
+func TestMonitor_LateError_IsNoOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, late := newSlowRedis(t, false), errors.New("NOAUTH Authentication required.")
+		r.fails = syscall.ECONNREFUSED
+		r.call(t.Context(), time.Second)
+		r.fails = nil
+		time.Sleep(10 * time.Millisecond)
+		r.call(t.Context(), time.Second) // "is back"
+		for range 20 {
+			time.Sleep(10 * time.Millisecond)
+			r.Note(t.Context(), time.Now(), late)
+		}
+		time.Sleep(time.Minute)
+		if n := strings.Count(r.log.String(), "cannot be used"); n != 1 {
+			t.Errorf("%d outages were logged, want 1:\n%s", n, r.log.String())
+		}
+		r.fails = syscall.ECONNREFUSED
+		r.call(t.Context(), time.Second)
+		r.fails = nil
+		time.Sleep(10 * time.Millisecond)
+		r.call(t.Context(), time.Second)
+		r.fails = late
+		time.Sleep(10 * time.Millisecond)
+		r.call(t.Context(), time.Second)
+		time.Sleep(settleTime + time.Second)
+		if n := strings.Count(r.log.String(), "cannot be used"); n != 3 {
+			t.Errorf("%d outages were logged, want 3:\n%s", n, r.log.String())
+		}
+	})
+}

@@ -170,3 +170,53 @@ func literal(lit *ast.BasicLit) []string {
 	}
 	return []string{text}
 }
+
+// commandBlocks are the code blocks of the page that operators copy, by their first line, with the
+// test that runs them, or with the reason why no test can.
+var commandBlocks = map[string]string{
+	"mv .headgate/append* /var/lib/redis/": "TestOperating_Move",
+	"redis-cli --rdb /backup/dump.rdb":     "TestOperating_Backup",
+	"rm -rf /var/lib/redis/appendonlydir":  "TestOperating_Backup",
+	"redis-cli --cluster create 10.0.0.1:6379 10.0.0.2:6379 10.0.0.3:6379 10.0.1.1:6379 10.0.1.2:6379 10.0.1.3:6379 --cluster-replicas 1": "needs six machines; redistest.RunCluster makes a cluster of processes with the same command",
+	"redis: redis-cluster://10.0.0.1:6379,10.0.0.2:6379,10.0.0.3:6379":                                                                    "a config, which the tests of package config parse",
+	"user worker on >WORKER-PASSWORD": "redistest.RunWithUsers runs a Redis with these users",
+}
+
+// TestOperating_CommandBlocks: each code block is run by a test, or is a named exception. The
+// tests exist, and read the commands from the page.
+func TestOperating_CommandBlocks(t *testing.T) {
+	tests := proctest.ReadFile(t, "cmd/internal/config/left_behind_test.go")
+	found := map[string]bool{}
+	lines := strings.Split(proctest.ReadFile(t, operatingPage), "\n")
+	for i, inBlock := 0, false; i < len(lines); i++ {
+		first := ""
+		switch fence := strings.HasPrefix(lines[i], "```"); {
+		case fence:
+			if inBlock = !inBlock; inBlock {
+				first = lines[i+1]
+			}
+		case !inBlock && strings.HasPrefix(lines[i], "    "):
+			first = strings.TrimSpace(lines[i])
+		}
+		if first == "" {
+			continue
+		}
+		known := ""
+		for begin := range commandBlocks {
+			if strings.HasPrefix(first, begin) {
+				known = begin
+			}
+		}
+		if found[known] = true; known == "" {
+			t.Errorf("%s:%d: no test runs the block %q: want it in commandBlocks", operatingPage, i+1, first)
+		}
+	}
+	for begin, by := range commandBlocks {
+		if !found[begin] {
+			t.Errorf("%s has no block %q", operatingPage, begin)
+		}
+		if strings.HasPrefix(by, "Test") && !strings.Contains(tests, "func "+by+"(") {
+			t.Errorf("there is no %s for %q", by, begin)
+		}
+	}
+}

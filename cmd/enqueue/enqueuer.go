@@ -254,6 +254,9 @@ func (e *enqueuer) send(ctx context.Context) (failed error) {
 			return err
 		}
 		e.use(rdb, end)
+		if text := e.config.Redis.LeftBehind(ctx); text != "" {
+			fmt.Fprintln(e.stdio.Err, "enqueue: "+text)
+		}
 	}
 	for batch := range slices.Chunk(e.batch, batchSize) {
 		tasks := make([]*asynq.Task, len(batch))

@@ -64,6 +64,7 @@ func (c *runCommand) start(ctx context.Context, g *cli.Globals, log *slog.Logger
 		out = stdio.Err // stdio.Err logs each line that is written to it
 	}
 	printSetup(out, g.Path(), conf)
+	warnOfLeft(ctx, conf, stdio)
 	w, err := worker.New(conf, worker.Options{
 		File: g.Path(), Text: text, Load: func() (*config.Config, error) { return c.load(g) },
 		Log: log, LogJobs: c.LogJobs, Notes: stdio.Err,
@@ -76,6 +77,13 @@ func (c *runCommand) start(ctx context.Context, g *cli.Globals, log *slog.Logger
 		return nil // a signal stopped the worker during its start
 	}
 	return err
+}
+
+// warnOfLeft warns of jobs and used permits in the embedded Redis if the config has another Redis.
+func warnOfLeft(ctx context.Context, conf *config.Config, stdio cli.IO) {
+	if text := conf.Redis.LeftBehind(ctx); text != "" {
+		fmt.Fprintln(stdio.Err, "worker: "+text)
+	}
 }
 
 // load reads the config and applies the flags. It fails on MachineErrors.
@@ -160,6 +168,7 @@ func needText(n config.Need) string {
 
 func check(ctx context.Context, g *cli.Globals, conf *config.Config, stdio cli.IO) error {
 	printSetup(stdio.Out, g.Path(), conf)
+	warnOfLeft(ctx, conf, stdio)
 	if conf.DefaultReason != "" {
 		return cli.Usagef("nothing to check: %s; write one, or use --config FILE", conf.DefaultReason)
 	}

@@ -42,6 +42,7 @@ func (c *statusCommand) Run(ctx context.Context, conn *connection, stdio cli.IO)
 	if err != nil {
 		return err
 	}
+	warnOfLeft(ctx, conn.conf, stdio)
 	scope := conn.conf.Scope
 	if !c.Watch {
 		return c.once(ctx, q, scope, stdio.Out, cli.JSON)

@@ -147,9 +147,11 @@ func (g *Globals) Load() (*config.Config, error) {
 		return nil, err
 	}
 	if g.Redis != "" {
-		if c.Redis, err = config.ParseRedisURL(g.Redis); err != nil {
+		own, err := config.ParseRedisURL(g.Redis)
+		if err != nil {
 			return nil, Usagef("--redis or HEADGATE_REDIS: %w", err)
 		}
+		c.Redis = own.Beside(c.Redis)
 		if err := c.Redis.UseTLS(c.RedisTLS); err != nil {
 			return nil, Usagef("--redis or HEADGATE_REDIS: %w, as the config has redis_tls", err)
 		}

@@ -135,8 +135,10 @@ func withPort(host, usual string) (string, error) {
 // Embedded returns the address of an embedded Redis that a process of this user runs already. Unlike
 // the zero value, it never starts one.
 func Embedded(options *redis.Options) Redis {
-	return Redis{options: options, shown: "the embedded one"}
+	return Redis{options: options, shown: shownEmbedded}
 }
+
+const shownEmbedded = "the embedded one"
 
 // withoutURL replaces an error of net/url, because the error contains the URL.
 func withoutURL(err error) error {

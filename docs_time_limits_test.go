@@ -326,6 +326,12 @@ var timeLimits = []struct{ waits, constants, then, sees string }{
 		"cannot export traces",
 	},
 	{
+		"A config with a Redis: the count of what its embedded Redis holds",
+		"cmd/internal/config.countTimeout",
+		"the command goes on",
+		"the warning says that the count is unknown",
+	},
+	{
 		"The embedded Redis: its answer, and its end",
 		"cmd/internal/embedded.answerTimeout",
 		"the command ends; a redis-server that does not end is killed",
@@ -492,7 +498,7 @@ var timeLimits = []struct{ waits, constants, then, sees string }{
 // notLimits are constants of time by which nothing ends or fails: pauses, intervals, windows, ages of
 // what is kept, and units.
 const notLimits = `
-cmd/internal/config.clusterReloadInterval cmd/internal/config.maxRetryBackoff cmd/internal/config.pingInterval
+cmd/internal/config.clusterReloadInterval cmd/internal/config.maxRetryBackoff cmd/internal/config.meterKept cmd/internal/config.pingInterval
 cmd/internal/embedded.checkInterval cmd/internal/embedded.pingInterval cmd/internal/reaper.searchInterval
 cmd/internal/worker.awaitInterval cmd/internal/worker.checkInterval cmd/internal/worker.readInterval
 cmd/internal/worker.refusalWindow cmd/internal/worker.thenRetention cmd/worker.demoInterval

@@ -398,6 +398,12 @@ var timeLimits = []struct{ waits, constants, then, sees string }{
 		"nothing",
 	},
 	{
+		"A fetched job, for the end of an earlier attempt",
+		"scheduler.endingTime",
+		"it goes back to its queue for a second",
+		"nothing",
+	},
+	{
 		"Permits that exist, for the start of their job",
 		"scheduler.maxPermitAge",
 		"the job gives them back and asks again",
@@ -503,7 +509,7 @@ cmd/internal/embedded.checkInterval cmd/internal/embedded.pingInterval cmd/inter
 cmd/internal/worker.awaitInterval cmd/internal/worker.checkInterval cmd/internal/worker.readInterval
 cmd/internal/worker.refusalWindow cmd/internal/worker.thenRetention cmd/worker.demoInterval
 dashboards/page.chartStep dashboards/page.cookieLifetime dashboards/page.minAge
-internal/asynqdb.ArchiveTime internal/asynqdb.LockMargin internal/asynqdb.completedKept
+internal/asynqdb.ArchiveTime internal/asynqdb.LockMargin internal/asynqdb.WalkInterval internal/asynqdb.completedKept
 internal/dispatcher.DefaultMaxHeartbeat internal/dispatcher.DefaultReconcileInterval internal/dispatcher.ErrorPause
 internal/dispatcher.MaxSpreadHeartbeat internal/dispatcher.extendBefore internal/dispatcher.extendInterval
 internal/dispatcher.grantInterval internal/dispatcher.heartbeat internal/dispatcher.maxExtendInterval
@@ -517,8 +523,8 @@ internal/stats.sampleLifetime internal/stats.streamLength internal/stats.writeIn
 internal/waitdb.Advance internal/waitdb.maxBlock
 scheduler.archiveInterval scheduler.claimInterval scheduler.delayedTaskCheckInterval scheduler.deniedWindow scheduler.emptyQueuePause
 scheduler.heartbeat scheduler.lateLease scheduler.maxCountPeriod scheduler.maxErrorPause scheduler.maxPoll scheduler.maxRest scheduler.missingInterval
-scheduler.minPoll scheduler.noPause scheduler.promotePause scheduler.reportPeriod scheduler.walkPause
-scheduler.writeBackTime scheduler/cron.day scheduler/cron.minRetention scheduler/cron.retryEvery scheduler/cron.syncEvery
+scheduler.minPoll scheduler.noPause scheduler.promotePause scheduler.reportPeriod scheduler.restoreFor
+scheduler.busyPause scheduler.goodbyeTime scheduler.maxRestoreRest scheduler/cron.day scheduler/cron.minRetention scheduler/cron.retryEvery scheduler/cron.syncEvery
 tasks.longestWait tasks.maxPutBack tasks.robotsMaxHold tasks.robotsMinHold tasks/internal/robots.maxDelay
 throttle.Day throttle.Month throttle.Week throttle.maxFill throttle.maxHold
 `

@@ -86,7 +86,7 @@ func (s *Server) newAttempt(j asynqdb.Job, leaseEnd time.Time) *attempt {
 	if deadline := m.Deadline % disabledOffset; deadline > 0 {
 		a.deadline = time.Unix(deadline, 0)
 	} else if a.timeout == 0 {
-		a.timeout = defaultTimeout
+		a.timeout = asynqDefaultTimeout
 	}
 	if a.isNew = !a.Back && m.FailedAt == 0; !a.isNew {
 		a.position = queuePositionOf(a.JobID, a.task)

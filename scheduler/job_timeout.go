@@ -16,8 +16,6 @@ const (
 	// enforces the original values when the handler has started. An original value is the remainder
 	// of a division by disabledOffset.
 	disabledOffset = 1_000_000_000_000
-
-	defaultTimeout = 30 * time.Minute // asynq's timeout of a job without a timeout and a deadline
 )
 
 // withoutTimer returns the attempt's message as asynq gets it.

@@ -44,10 +44,16 @@ func (q *redisClient) SMembers(_ context.Context, key string) *redis.StringSlice
 	return q.UniversalClient.SMembers(q.s.calls, key)
 }
 
-// ZAdd implements redis.SortedSetCmdable. asynq's heartbeat begins with it.
+// ZAdd implements redis.SortedSetCmdable. asynq's heartbeat begins with it, and registers the server.
+// ZAdd also notes that the server is one of headgate: see asynqdb.ForeignServers.
 func (q *redisClient) ZAdd(_ context.Context, key string, members ...redis.Z) *redis.IntCmd {
 	if asynqdb.IsHeartbeat(key) {
 		defer q.heartbeat()()
+	}
+	if key == asynqdb.Servers {
+		if err := asynqdb.NoteServer(q.s.calls, q.UniversalClient, members...); err != nil {
+			return redis.NewIntResult(0, err)
+		}
 	}
 	return q.UniversalClient.ZAdd(q.s.calls, key, members...)
 }

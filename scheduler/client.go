@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
-	"strconv"
-	"strings"
 
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
@@ -55,7 +53,8 @@ func (c *Client) Enqueue(task *asynq.Task, opts ...asynq.Option) (*asynq.TaskInf
 
 // EnqueueContext enqueues a task as asynq's Client does, with the same errors. The options override
 // those of the task. The task does not change and can be enqueued again. For a queue name with a
-// line break, the error is a [*throttle.FieldError], because no Server accepts such a queue. If the
+// line break or with "}:", the error is a [*throttle.FieldError], because no Server accepts such a
+// queue. If the
 // queue has shards, the Queue of the result is the name of a shard, for example crawl.7.
 func (c *Client) EnqueueContext(ctx context.Context, task *asynq.Task, opts ...asynq.Option) (*asynq.TaskInfo, error) {
 	if task == nil {
@@ -213,20 +212,11 @@ type enqueueRedis struct{ redis.UniversalClient }
 // SAdd implements redis.SetCmdable. asynq registers a queue with it, so SAdd validates the name.
 func (e enqueueRedis) SAdd(ctx context.Context, key string, members ...any) *redis.IntCmd {
 	for _, queue := range members {
-		if err := validQueue(fmt.Sprint(queue)); err != nil {
+		if err := asynqdb.ValidateQueue(fmt.Sprint(queue)); err != nil {
 			return redis.NewIntResult(0, err)
 		}
 	}
 	return e.UniversalClient.SAdd(ctx, key, members...)
-}
-
-// validQueue rejects a queue name with a line break, because line breaks separate the parts of lane
-// names.
-func validQueue(queue string) error {
-	if strings.Contains(queue, "\n") {
-		return &throttle.FieldError{Field: "queue", Value: strconv.Quote(queue), Want: "want a name without line breaks"}
-	}
-	return nil
 }
 
 // EvalSha implements redis.Scripter.

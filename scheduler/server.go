@@ -213,7 +213,7 @@ func validate(rules Rules, cfg asynq.Config, shards shard.Queues) error {
 		defined[l.Name] = true
 	}
 	for queue, weight := range cfg.Queues {
-		if err := validQueue(queue); err != nil {
+		if err := asynqdb.ValidateQueue(queue); err != nil {
 			return fmt.Errorf("config: %w", err)
 		}
 		if weight > fairqueue.MaxQueueWeight {
@@ -268,6 +268,7 @@ func (s *Server) Start(handler asynq.Handler) error {
 	s.background.Go(func() { s.dispatch(ctx) })
 	s.background.Go(func() { s.recoverJobs(ctx) })
 	s.background.Go(func() { s.restoreJobs(ctx) })
+	s.background.Go(func() { s.warnForeign(ctx) })
 	for _, c := range s.scopes {
 		s.background.Go(func() { c.keepScope(ctx) })
 		s.background.Go(func() { c.watchRules(ctx) })

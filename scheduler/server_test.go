@@ -32,7 +32,8 @@ func TestNewServer_Errors(t *testing.T) {
 			{Name: "api", Kind: throttle.FixedWindow, Rate: throttle.PerDay(1)},
 		}}, asynq.Config{}, nil, "limit api is defined twice"},
 		{"what asynq panics for", Rules{RuleFor: noNeeds}, asynq.Config{GroupGracePeriod: time.Millisecond}, nil, "want at least 1s"},
-		{"a queue of two lines", Rules{RuleFor: noNeeds}, asynq.Config{Queues: map[string]int{"a\nb": 1}}, nil, `queue "a\nb": want a name without line breaks`},
+		{"a queue of two lines", Rules{RuleFor: noNeeds}, asynq.Config{Queues: map[string]int{"a\nb": 1}}, nil, `queue "a\nb": want a name without line breaks and without "}:"`},
+		{"a queue that would end its own key", Rules{RuleFor: noNeeds}, asynq.Config{Queues: map[string]int{"a}:t:b": 1}}, nil, `queue "a}:t:b": want a name without line breaks and without "}:"`},
 		{"a queue that outweighs memory", Rules{RuleFor: noNeeds}, asynq.Config{Queues: map[string]int{"a": 1_000_000_000, "b": 1}}, nil, "queue a: weight 1000000000: want at most 10000"},
 	}
 	for _, test := range tests {

@@ -266,8 +266,8 @@ func TestServer_RefusesShards(t *testing.T) {
 	for want, shards := range map[string][]Shards{
 		"shards of queue mail: limit host: queue crawl uses it already; want another limit":            {crawl, mail},
 		"shards of queue crawl: count 1001: want 1 to 1000":                                            {large},
-		`shards of queue : queue "": want a name without line breaks, given only once`:                 {none},
-		`shards of queue crawl: queue "crawl": want a name without line breaks, given only once`:       {crawl, crawl},
+		`shards of queue : queue "": want a name, given only once`:                                     {none},
+		`shards of queue crawl: queue "crawl": want a name, given only once`:                           {crawl, crawl},
 		"rules: limit api: capacity 1: want at least 4, one for each of the 4 shards of queue crawl":   {undivided},
 		"shards of queue mail: the config does not serve the queue: want it among the config's Queues": {{Queue: "mail", Count: 2}},
 	} {
@@ -332,7 +332,11 @@ func TestShards_ChangedNumber(t *testing.T) {
 	}
 	server.Shutdown()
 	for i := range 10 {
-		if _, err := NewClient(rdb, crawl).Enqueue(NewTask("job", nil), asynq.Queue("crawl"), asynq.TaskID(fmt.Sprint(i)), asynq.ProcessIn(time.Hour)); err != nil {
+		waits := asynq.ProcessIn(time.Hour)
+		if i%2 == 0 {
+			waits = asynq.Group("pages")
+		}
+		if _, err := NewClient(rdb, crawl).Enqueue(NewTask("job", nil), asynq.Queue("crawl"), asynq.TaskID(fmt.Sprint(i)), waits); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -345,8 +349,13 @@ func TestShards_ChangedNumber(t *testing.T) {
 		t.Errorf("a client of 2 shards: %v", err)
 	}
 	for _, name := range (shard.Queues{"crawl": {Count: 4}}).Names("crawl") {
-		if _, err := asynq.NewInspectorFromRedisClient(rdb).DeleteAllScheduledTasks(name); err != nil && !errors.Is(err, asynq.ErrQueueNotFound) {
-			t.Fatal(err)
+		tasks := asynq.NewInspectorFromRedisClient(rdb)
+		_, scheduled := tasks.DeleteAllScheduledTasks(name)
+		_, grouped := tasks.DeleteAllAggregatingTasks(name, "pages")
+		for _, err := range []error{scheduled, grouped} {
+			if err != nil && !errors.Is(err, asynq.ErrQueueNotFound) {
+				t.Fatal(err)
+			}
 		}
 	}
 	for _, count := range []int{2, 0, 4} {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/headgate/headgate/cmd/internal/cli"
@@ -121,6 +122,9 @@ func printStatus(out io.Writer, scope string, s *inspect.Status, limits []limitS
 			fmt.Fprintf(out, "%s of queue %s were archived in the last hour: worker jobs list --queue %s --state archived says why\n",
 				display.Count(q.ArchivedLately, "job"), q.Queue, q.Queue)
 		}
+	}
+	for _, f := range s.Foreign {
+		fmt.Fprintf(out, "asynq server %s runs jobs of %s without permits: it does not use headgate\n", f, strings.Join(f.Queues, ", "))
 	}
 	for _, l := range s.Missing {
 		fmt.Fprintf(out, "limit %s does not exist: %s for it; %s\n", l.Limit, display.CountVerb(l.Jobs, "job", "waits", "wait"), l.Hint)

@@ -39,6 +39,7 @@ var (
 	blocked      = newScopeMetric(gauge, "blocked_keys", "Keys that are blocked, as by an upstream's Retry-After.", "limit")
 	paused       = newScopeMetric(gauge, "paused", "1 while the limit is paused.", "limit")
 	processes    = newScopeMetric(gauge, "workers", "Worker processes by state: alive, or lost (not seen for 30 seconds, within the last hour, without a clean stop).", "state")
+	foreign      = newScopeMetric(gauge, "foreign_servers", "asynq servers without headgate that serve queues of headgate's servers, and run jobs without permits.")
 	dispatcher   = newScopeMetric(gauge, "dispatcher_alive", "1 if any process is the dispatcher.")
 	queueJobs    = newScopeMetric(gauge, "queue_jobs", "Jobs of an asynq queue by state; jobs that wait for permits are in state retry.", "queue", "state")
 	queueLatency = newScopeMetric(gauge, "queue_latency_seconds", "Time since the oldest pending job of an asynq queue became pending.", "queue")
@@ -124,7 +125,11 @@ func (c *collector) collectWorkers(ctx context.Context, out chan<- prometheus.Me
 	alive := slices.DeleteFunc(slices.Clone(found), func(p stats.Process) bool { return p.Lost })
 	out <- processes.value(float64(len(alive)), "alive")
 	out <- processes.value(float64(len(found)-len(alive)), "lost")
-	return nil
+	servers, err := asynqdb.New(c.queuesRDB).ForeignServers(ctx)
+	if err == nil {
+		out <- foreign.value(float64(len(servers)))
+	}
+	return err
 }
 
 // collectQueues exports the queues of the asynq Redis, of all scopes.

@@ -26,14 +26,30 @@ func (db DB) Queues(ctx context.Context) ([]string, error) {
 	return slices.DeleteFunc(names, func(queue string) bool { return strings.HasPrefix(queue, CheckQueue) }), err
 }
 
-// CountUnfinished returns the number of jobs of queues that are pending, active, scheduled or to be
-// retried.
+// CountUnfinished returns the number of jobs of queues that are pending, active, scheduled, to be
+// retried, or in a group.
 func (db DB) CountUnfinished(ctx context.Context, queues []string) (jobs int64, err error) {
 	var counts []*redis.IntCmd
+	groups, sets := make([]*redis.StringSliceCmd, len(queues)), make([]*redis.StringSliceCmd, len(queues))
 	_, err = db.Redis.Pipelined(ctx, func(p redis.Pipeliner) error {
-		for _, queue := range queues {
+		for i, queue := range queues {
 			counts = append(counts, p.LLen(ctx, Key(queue, Pending)), p.LLen(ctx, Key(queue, Active)),
 				p.ZCard(ctx, Key(queue, Scheduled)), p.ZCard(ctx, Key(queue, Retry)))
+			groups[i], sets[i] = p.SMembers(ctx, Key(queue, Groups)), p.ZRange(ctx, Key(queue, AggregationSets), 0, -1)
+		}
+		return nil
+	})
+	if err != nil {
+		return 0, err
+	}
+	_, err = db.Redis.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for i, queue := range queues {
+			for _, group := range groups[i].Val() {
+				counts = append(counts, p.ZCard(ctx, Key(queue, GroupPrefix)+group))
+			}
+			for _, key := range sets[i].Val() {
+				counts = append(counts, p.ZCard(ctx, key))
+			}
 		}
 		return nil
 	})

@@ -14,8 +14,11 @@
 package asynqdb
 
 import (
+	"strconv"
 	"strings"
 	"time"
+
+	"github.com/headgate/headgate/throttle"
 )
 
 // The names of a queue's keys, for Key.
@@ -27,11 +30,14 @@ const (
 	Archived  = "archived" // zset of jobs by the Unix second at which they were archived
 	Completed = "completed"
 	Scheduled = "scheduled"
-	Paused    = "paused"          // string; exists while the queue is paused
-	Pass      = "headgate_pass"   // added by headgate: exists while a Dequeue's Rest lasts
-	Marker    = "headgate"        // added by headgate: zset; idle servers wait until it has a member, the marker
-	Walked    = "headgate_walk"   // added by headgate: exists for WalkInterval after the start of a walk through the queue's jobs
-	Shards    = "headgate:shards" // added by headgate: the number of shards that a sharded queue had last
+	Groups    = "groups" // set of group names; a group is a zset of jobs: see GroupPrefix
+	// AggregationSets is a zset of the keys of groups that a server aggregates, each a zset of jobs.
+	AggregationSets = "aggregation_sets"
+	Paused          = "paused"          // string; exists while the queue is paused
+	Pass            = "headgate_pass"   // added by headgate: exists while a Dequeue's Rest lasts
+	Marker          = "headgate"        // added by headgate: zset; idle servers wait until it has a member, the marker
+	Walked          = "headgate_walk"   // added by headgate: exists for WalkInterval after the start of a walk through the queue's jobs
+	Shards          = "headgate:shards" // added by headgate: the number of shards that a sharded queue had last
 )
 
 // LeaseTime is the time for which asynq takes or extends a lease.
@@ -57,11 +63,23 @@ func ParseKey(key string) (queue, name string) {
 	return queue, name
 }
 
+// ValidateQueue returns an error if no server can serve a queue of that name: line breaks separate the
+// parts of lane names, and "}:" separates the queue's name from the rest of a key.
+func ValidateQueue(name string) error {
+	if strings.Contains(name, "\n") || strings.Contains(name, "}:") {
+		return &throttle.FieldError{Field: "queue", Value: strconv.Quote(name), Want: `want a name without line breaks and without "}:"`}
+	}
+	return nil
+}
+
 // IsHeartbeat reports whether asynq's servers write the key at each heartbeat, to say that they live
 // and what they do.
 func IsHeartbeat(key string) bool {
 	return strings.HasPrefix(key, "asynq:servers") || strings.HasPrefix(key, "asynq:workers")
 }
+
+// GroupPrefix is the part of the name of a group's zset that precedes the group's name.
+const GroupPrefix = "g:"
 
 // HashPrefix is the part of the name of a job's hash that precedes the job's ID.
 const HashPrefix = "t:"

@@ -12,6 +12,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/headgate/headgate/internal/asynqdb"
 	"github.com/headgate/headgate/internal/forecast"
 	"github.com/headgate/headgate/internal/stats"
 	"github.com/headgate/headgate/internal/waitdb"
@@ -30,9 +31,10 @@ type Status struct {
 	Pending       int                        `json:"-"`
 	WithoutRule   int                        `json:"pending_not_counted,omitempty"`
 	Missing       []MissingLimit             `json:"missing_limits"` // by name
-	ETA           forecast.Estimate          `json:"-"`              // of the last waiting or pending job
-	HasDispatcher bool                       `json:"-"`              // each scope with waiting jobs has a dispatcher
-	Demand        map[string][]waitdb.Demand `json:"-"`              // by limit, the key with the highest demand first
+	Foreign       []asynqdb.ForeignServer    `json:"foreign_servers"`
+	ETA           forecast.Estimate          `json:"-"` // of the last waiting or pending job
+	HasDispatcher bool                       `json:"-"` // each scope with waiting jobs has a dispatcher
+	Demand        map[string][]waitdb.Demand `json:"-"` // by limit, the key with the highest demand first
 	forecasts     []*forecast.Forecast       // of all scopes
 	keyETAs       map[throttle.Need]forecast.Estimate
 }
@@ -135,6 +137,9 @@ func (q *Queues) Status(ctx context.Context, byShard bool) (*Status, error) {
 	for _, name := range slices.Sorted(maps.Keys(limits)) {
 		limits[name].complete(s, q.KeyOf)
 		s.Limits = append(s.Limits, *limits[name])
+	}
+	if s.Foreign, err = q.DB.ForeignServers(ctx); err != nil {
+		return nil, err
 	}
 	s.Queues, err = q.readQueues(ctx, "", byShard, waiting, done)
 	return s, err

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/headgate/headgate/internal/asynqdb"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -30,8 +31,11 @@ func NewQueues(list ...Queue) (Queues, error) {
 		wrong := func(field string, value any, want string) error {
 			return fmt.Errorf("shards of queue %s: %w", q.Name, &throttle.FieldError{Field: field, Value: fmt.Sprint(value), Want: want})
 		}
-		if _, twice := queues[q.Name]; twice || q.Name == "" || strings.Contains(q.Name, "\n") {
-			return nil, wrong("queue", strconv.Quote(q.Name), "want a name without line breaks, given only once")
+		if err := asynqdb.ValidateQueue(q.Name); err != nil {
+			return nil, fmt.Errorf("shards: %w", err)
+		}
+		if _, twice := queues[q.Name]; twice || q.Name == "" {
+			return nil, wrong("queue", strconv.Quote(q.Name), "want a name, given only once")
 		}
 		if q.Count < 1 || q.Count > MaxCount {
 			return nil, wrong("count", q.Count, fmt.Sprintf("want 1 to %d", MaxCount))

@@ -12,6 +12,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/headgate/headgate/internal/asynqdb"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -117,6 +118,7 @@ func (e Entry) Validate() error {
 	wrong(!entryName.MatchString(e.Name), "name", e.Name, "want 1 to 100 letters, digits and _ . : -")
 	wrong(strings.TrimSpace(e.Type) == "", "task", e.Type, "want a task type such as http:request")
 	wrong(e.Queue != "" && strings.TrimSpace(e.Queue) == "", "queue", e.Queue, "leave it out for the default queue")
+	errs = append(errs, asynqdb.ValidateQueue(e.Queue))
 	wrong(e.Jitter < 0 || e.Jitter%time.Second != 0, "jitter", e.Jitter.String(), "want whole seconds, such as 30s")
 	wrong(e.MissedMax < 0, "missed_max", fmt.Sprint(e.MissedMax), "want 0 or more; 0 means 100")
 	errs = append(errs,

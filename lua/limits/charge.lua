@@ -88,9 +88,9 @@ local function give_back(k)
     -- back last. It also starts if the group's bound is the time of k permits or more, but the time
     -- since at_us is shorter.
     local born, tat, fraction, rate, given, begins, group_start, group_end, group_idle =
-      string.match(call('GET', m.state), '^(%d+) (%d+) (%d+) (%d+ %d+) ?(%d*) ?(%d*) ?(%d*) ?(%d*) ?(%d*)$')
+      string.match(call('GET', m.state), '^(%S+) (%d+) (%d+) (%d+ %d+) ?(%d*) ?(%d*) ?(%d*) ?(%d*) ?(%d*)$')
     tat, fraction, given, begins = tonumber(tat), tonumber(fraction), tonumber(given) or 0, tonumber(begins) or 0
-    if rate ~= m.rate or at_us < tonumber(born) or tat < now_us or tat == MAX_INT or given < given_before then return end
+    if rate ~= m.rate or at_us < parse_born(born) or tat < now_us or tat == MAX_INT or given < given_before then return end
     local given_us, min_fraction = span(given - given_before, m.n, m.period_us)
     local later_us = tat + (fraction > 0 and 1 or 0) - mark + given_us
     if later_us < 0 then return end

@@ -36,17 +36,18 @@ local states = call('MGET', unpack(KEYS, 2))
 
 -- tats[k] is the TAT of meter k in whole microseconds, or false if the caller knows an old version
 -- of the limit or the state has another rate. fractions[k] is the rest of the TAT in n-ths of a
--- microsecond, and births[k] the state's born_us, nil if the state begins anew. For speed, the code below creates no functions, and reuses the tables of replies.
-local match = string.match
+-- microsecond, and births[k] the text of the state's born_us, nil if the state begins anew. For speed, the code below creates no functions, and reuses the tables of replies.
+local match, find, sub = string.match, string.find, string.sub
 local summary_at, rate_at = n + 3, 2 * n + 3
 local tats, fractions, births, found = states, summaries, {}, ''
 for k = 1, n do
   local state, tat, fraction = states[k], now_us, 0
   if state then
-    local born, at, part, rate = match(state, '^(%d+) (%d+) (%d+) (.+)$')
+    local space = find(state, ' ', 1, true) or 0
+    local at, part, rate = match(state, '^(%d+) (%d+) (.+)$', space + 1)
     if rate == ARGV[rate_at + k] then
       at = at + 0
-      if at >= now_us then tat, fraction, births[k] = at, part + 0, born end
+      if at >= now_us then tat, fraction, births[k] = at, part + 0, sub(state, 1, space) end
     else -- the state has another rate, or is corrupt
       tat, state = false, ''
     end
@@ -104,7 +105,7 @@ for k = 1, n do
   if taken[k] then
     local tat, fraction = tats[k], fractions[k]
     local parts = fraction == 0 and ' 0 ' or ' ' .. int(fraction) .. ' '
-    call('SET', KEYS[k + 1], (births[k] or int(now_us)) .. ' ' .. int(tat) .. parts .. ARGV[rate_at + k], 'PX', int(ceil((tat - now_us) / 1000) + GRACE_MS))
+    call('SET', KEYS[k + 1], (births[k] or time[1] .. '.' .. time[2] .. ' ') .. int(tat) .. parts .. ARGV[rate_at + k], 'PX', int(ceil((tat - now_us) / 1000) + GRACE_MS))
   end
 end
 return time[1] .. ' ' .. time[2] .. ' ' .. verdicts .. found

@@ -30,6 +30,13 @@ local function permits_of(us, fraction, n, period_us)
   return k
 end
 
+-- Returns the number of a born_us, see gcra. fast_path.lua writes seconds, a point and microseconds
+-- without leading zeros, because that takes less time.
+local function parse_born(text)
+  local seconds, us = string.match(text, '^(%d+)%.(%d+)$')
+  return seconds and seconds * 1000000 + us or tonumber(text) or now_us
+end
+
 -- A funnel or a token bucket, as GCRA. A permit becomes free every period/n. Each permit moves the
 -- theoretical arrival time (TAT) by period/n, to at most capacity·period/n ahead of now. The TAT is
 -- stored as whole microseconds and a fraction in n-ths of a microsecond, so no rounding adds up.
@@ -45,9 +52,9 @@ local function gcra(m, now_us)
   local born_us, tat, fraction, given, begins_us, group = now_us, 0, 0, 0, 0, ''
   local state = call('GET', m.state)
   if state then
-    local born, at, part, rate = string.match(state, '^(%d+) (%d+) (%d+) (.+)$')
-    if at and #at < 9 then born, at, part, rate = string.match('0 ' .. state, '^(%d+) (%d+) (%d+) (.+)$') end -- version 8
-    born_us, tat, fraction = tonumber(born) or 0, tonumber(at) or 0, tonumber(part) or 0
+    local born, at, part, rate = string.match(state, '^(%S+) (%d+) (%d+) (.+)$')
+    if at and #at < 9 then born, at, part, rate = string.match('0 ' .. state, '^(%S+) (%d+) (%d+) (.+)$') end -- version 8
+    born_us, tat, fraction = born and parse_born(born) or 0, tonumber(at) or 0, tonumber(part) or 0
     if rate ~= m.rate then
       local was, back, begins, times = string.match(rate or '', '^([1-9]%d* [1-9]%d*) ?(%d*) ?(%d*)([%d ]*)$')
       given, begins_us, group = tonumber(back) or 0, tonumber(begins) or 0, was == m.rate and times or ''

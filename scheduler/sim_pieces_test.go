@@ -71,6 +71,7 @@ var pieces = []*piece{
 	{name: "the first crashes are forgiven", breaks: "TestCrashes/one,_on_the_last_attempt", with: ">= max_crashes then", without: ">= 0 then"},
 	{name: "crashes are counted", breaks: "TestCrashes/one_more", with: "redis.call('HINCRBY', hash, 'crashes', 1)", without: ""},
 	{name: "leases are extended", breaks: "TestTimeout_KeepsSlot", with: "set_held(sets, holder, held, until_us)", without: ""},
+	{name: "a lease on a deleted limit is extended", breaks: "TestLease_LimitChanges", with: "if held > 0 then\n    until_us", without: "if held > 0 and lease_us then\n    until_us"},
 	{name: "a dequeue whose reply was lost finds its jobs", breaks: "TestPrefetch_LostReply/1_lost/miniredis", with: "if taken_by == name then msgs[id] = { msg, denied and '1' or '' } end", without: ""},
 	{name: "a dequeue finds none but its own", breaks: "TestPrefetch_LostReply/1_lost/miniredis", with: "if taken_by == name then msgs[id] = { msg, denied and '1' or '' } end", without: "msgs[id] = { msg, '' }"},
 	{name: "jobs that did not start keep their order", breaks: "TestPrefetch_GivesBack/Stop$", with: "table.insert(given, 1, id)", without: "given[#given + 1] = id"},

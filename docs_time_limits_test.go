@@ -326,15 +326,9 @@ var timeLimits = []struct{ waits, constants, then, sees string }{
 		"cannot export traces",
 	},
 	{
-		"A config with a Redis: the count of what its embedded Redis holds",
-		"cmd/internal/config.countTimeout",
-		"the command goes on",
-		"the warning says that the count is unknown",
-	},
-	{
-		"The embedded Redis: its answer, and its end",
-		"cmd/internal/embedded.answerTimeout",
-		"the command ends; a redis-server that does not end is killed",
+		"The embedded Redis: its answer, and its end; the count of what it holds, for a config with a Redis",
+		"cmd/internal/embedded.answerTimeout cmd/internal/config.countTimeout",
+		"the command ends; a redis-server that does not end is killed; the warning has no count",
 		"process N runs the Redis, which does not answer",
 	},
 	{

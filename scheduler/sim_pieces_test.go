@@ -54,7 +54,7 @@ var pieces = []*piece{
 	{name: "newcomers take nothing if a lane waits", breaks: "TestSimulation$", first: 13, with: "if first and not job.mark and at <= now_us then", without: "local _, at = find_bottleneck(job.meters) if at <= now_us then"},
 	{name: "turns leave what is held", breaks: "TestTurns_OverlappingLimits/a_10_per_s", with: "meters[i].reserved + held[i] + meters[i].cost", without: "meters[i].reserved + meters[i].cost"},
 	{name: "turns leave what is reserved", breaks: "TestSimulation$", first: 29, with: "m.reserved, m.newly_reserved = m.reserved + m.cost, m.newly_reserved + m.cost", without: ""},
-	{name: "a new lane is announced", breaks: "TestPutBack_GrantedMeanwhile", with: "call('PUBLISH', hg('wake'), 'lane ' .. number)", without: ""},
+	{name: "a new lane is announced", breaks: "TestPutBack_GrantedMeanwhile", with: "wake_leader('lane ' .. number)", without: ""},
 	{name: "orphans are sent back to ask", breaks: "TestReconcile_OrphansAskAgain", instead: allKnown},
 	{name: "a lane goes on without a job that a worker took and that has not asked", breaks: "TestDispatcher_DeadWorkersJob", with: "call('ZADD', granted, '-1', id)", without: ""},
 	{name: "heartbeats count the changes", breaks: "TestDispatcher_LostNotifications/last", with: "1, read_all and 1 or 0, now_us, changes,", without: "1, read_all and 1 or 0, now_us, 0,"},

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"log/slog"
 	"math"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"time"
@@ -23,14 +24,25 @@ import (
 const (
 	// heartbeat is the shortest regular interval between two lease renewals. With each renewal the
 	// leader also reads new lanes, and changes whose notifications were lost.
-	heartbeat = 500 * time.Millisecond
+	heartbeat = 250 * time.Millisecond
 	// DefaultMaxHeartbeat is the MaxHeartbeat of dispatchers without a Spread.
 	DefaultMaxHeartbeat = 5 * time.Second
 	// LeaseMargin is added to the renewal interval to get the duration of the lease.
-	LeaseMargin = time.Second
-	// takeoverDelay is the time that a process waits before it takes a lease: after a dead leader's
-	// lease has ended, or after a leader has stepped down for another process.
-	takeoverDelay = 200 * time.Millisecond
+	LeaseMargin = 750 * time.Millisecond
+	// wokenLease is the longest lease after a notification that needs the leader: see
+	// lua/include/wake_leader.lua. A leader that lives renews it within a heartbeat.
+	wokenLease = heartbeat + LeaseMargin
+	// takeoverLease is the lease of a process that did not lead before, because it has to read the
+	// lanes before it can renew the lease.
+	takeoverLease = 2 * time.Second
+	// busyTime is the time after a granted turn in which a leader renews its lease at each
+	// heartbeat, because the next turn may be due sooner than the leader knows.
+	busyTime = 5 * time.Second
+	// takeoverSpread is the time within which waiting processes try, in a random order, to take the
+	// lease of a leader that has died.
+	takeoverSpread = 50 * time.Millisecond
+	// handoverTime is the time that a leader leaves to the process for which it has stepped down.
+	handoverTime = 200 * time.Millisecond
 	// ErrorPause is the pause before a process calls Redis again after an error.
 	ErrorPause = time.Second
 	// turnsPerCall is the most turns that one call of Redis grants: about a millisecond of work.
@@ -93,9 +105,11 @@ type dispatcher struct {
 	expectedChange   int64
 	subscribed       bool      // whether the subscription to notifications was ever established
 	renewAt          time.Time // time to take or renew the lease
+	leaseEnd         time.Time // the lease lasts at least until then, unless Redis loses it
 	mustWaitUntil    time.Time // until then, this process does not try to take the lease
 	nextWaitDeadline time.Time
 	grantedAt        time.Time // time of the last turns
+	lastGrant        time.Time // time of the last turn that granted a job
 	slotsRequestedAt time.Time
 	reconciler       reconciler
 }
@@ -172,7 +186,7 @@ func (d *dispatcher) work(ctx context.Context) error {
 			break
 		}
 	}
-	if d.core == nil {
+	if !d.leads(0) {
 		return nil
 	}
 	if queues := d.core.QueuesToReport(d.clock.now()); len(queues) > 0 && time.Since(d.slotsRequestedAt) >= slotsInterval {
@@ -205,6 +219,25 @@ func (d *dispatcher) next() time.Time {
 	return slices.MinFunc(append(due, next), time.Time.Compare)
 }
 
+// leads reports whether this process may go on as the leader with the nth call of a kind, counted
+// from 0. Further calls than the first wait until the lease is renewed if that is due. If the
+// process was stopped for longer than its lease, none is made.
+func (d *dispatcher) leads(n int) bool {
+	until := d.leaseEnd
+	if n > 0 {
+		until = d.renewAt
+	}
+	return d.core != nil && !time.Now().After(until)
+}
+
+// earlier returns the earlier one of two times.
+func earlier(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
+}
+
 // sleep waits until next, or until a notification needs a round sooner. It never returns before
 // earliest, so that permits which become free at almost the same time are granted in one batch. It
 // handles all notifications that arrive in the meantime.
@@ -234,7 +267,10 @@ func (d *dispatcher) sleep(ctx context.Context, notifications <-chan waitdb.Noti
 // handle processes a notification, and reports whether a round is needed now. A process that is not
 // the leader takes the lease at once in two cases: no process holds the lease and there is
 // something to do, or the leader has stepped down for this process or for any. If the leader has
-// named another process, this process waits for takeoverDelay.
+// named another process, this process waits for handoverTime.
+//
+// A notification that needs the leader has cut a long lease to wokenLease. So a leader renews it
+// within a heartbeat, and other processes look at it when it may have ended.
 func (d *dispatcher) handle(ctx context.Context, n waitdb.Notification) bool {
 	now := time.Now()
 	process, successor, _ := strings.Cut(n.Name, " ") // only for SteppedDown
@@ -246,10 +282,18 @@ func (d *dispatcher) handle(ctx context.Context, n waitdb.Notification) bool {
 		d.subscribed = true
 	}
 	switch {
+	case n.Kind.NeedsLeader() && d.core != nil:
+		d.renewAt, d.leaseEnd = earlier(d.renewAt, now.Add(heartbeat)), earlier(d.leaseEnd, now.Add(wokenLease))
+	case n.Kind.NeedsLeader() && d.mustWaitUntil.After(now.Add(wokenLease)):
+		d.mustWaitUntil = now.Add(wokenLease)
+		d.renewAt = d.mustWaitUntil.Add(rand.N(takeoverSpread))
+		return true
+	}
+	switch {
 	case n.Kind == waitdb.SteppedDown && process != d.process:
 		d.mustWaitUntil = now
 		if successor != "" && successor != d.process {
-			d.mustWaitUntil = now.Add(takeoverDelay)
+			d.mustWaitUntil = now.Add(handoverTime)
 		}
 		d.renewAt = d.mustWaitUntil
 		return true
@@ -272,7 +316,7 @@ func (d *dispatcher) handle(ctx context.Context, n waitdb.Notification) bool {
 	case n.Kind == waitdb.LeadRequested:
 		if _, scope := d.Waits.Scope(); d.Spread != nil && d.Spread.yield(scope, n.Name, int(n.Number)) {
 			d.stepDown(ctx, n.Name)
-			d.mustWaitUntil = time.Now().Add(takeoverDelay)
+			d.mustWaitUntil = time.Now().Add(handoverTime)
 			d.renewAt = d.mustWaitUntil
 		}
 		return true

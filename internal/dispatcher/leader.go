@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"math"
+	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -25,12 +26,12 @@ func (d *dispatcher) renewLease(ctx context.Context) error {
 		}
 		d.lastLane = 0
 	}
-	// While no turn is due, renewals are rare, so that an idle scope costs Redis almost nothing.
-	pause := heartbeat
-	if d.core != nil {
-		pause = min(max(time.Until(d.clock.local(d.core.Next(d.clock.now()))), heartbeat), d.MaxHeartbeat)
+	pause, began := d.renewalPause(), time.Now()
+	lease := pause + LeaseMargin
+	if d.core == nil {
+		lease = takeoverLease
 	}
-	l, err := d.Waits.BecomeLeader(ctx, d.process, pause+LeaseMargin, d.lastLane, waitdb.NewEpoch())
+	l, err := d.Waits.BecomeLeader(ctx, d.process, lease, d.lastLane, waitdb.NewEpoch())
 	if d.limiterHealth.Note(ctx, err) != nil {
 		return err
 	}
@@ -48,10 +49,10 @@ func (d *dispatcher) renewLease(ctx context.Context) error {
 	if !l.Held {
 		d.core = nil
 		d.mustWaitUntil = now.Add(l.RemainingLease)
-		d.renewAt = now.Add(l.RemainingLease + takeoverDelay)
+		d.renewAt = d.mustWaitUntil.Add(rand.N(takeoverSpread))
 		return nil
 	}
-	d.clock = clock{l.Now, now}
+	d.clock, d.leaseEnd = clock{l.Now, now}, began.Add(lease)
 	if l.ReadAll || d.core == nil {
 		err = d.takeOver(ctx, l)
 	} else {
@@ -59,6 +60,15 @@ func (d *dispatcher) renewLease(ctx context.Context) error {
 	}
 	d.renewAt = now.Add(pause)
 	return err
+}
+
+// renewalPause returns the time until the next renewal. While no turn is due, renewals are rare, so
+// that an idle scope costs Redis almost nothing.
+func (d *dispatcher) renewalPause() time.Duration {
+	if d.core == nil || time.Since(d.lastGrant) < busyTime {
+		return heartbeat
+	}
+	return min(max(time.Until(d.clock.local(d.core.Next(d.clock.now()))), heartbeat), d.MaxHeartbeat)
 }
 
 // takeOver reads all lanes and their granted jobs. The granted jobs are promoted again, because the
@@ -102,7 +112,7 @@ func (d *dispatcher) readMissed(ctx context.Context, l waitdb.Leadership, all bo
 			}
 		}
 		if more = len(page.NewLanes) >= waitdb.LanesPage; more {
-			if page, err = d.Waits.BecomeLeader(ctx, d.process, heartbeat+LeaseMargin, d.lastLane, d.epoch); d.limiterHealth.Note(ctx, err) != nil {
+			if page, err = d.Waits.BecomeLeader(ctx, d.process, takeoverLease, d.lastLane, d.epoch); d.limiterHealth.Note(ctx, err) != nil {
 				return err
 			}
 		}

@@ -16,7 +16,7 @@ func (d *dispatcher) giveTurns(ctx context.Context) error {
 	if time.Since(d.grantedAt) < grantInterval {
 		return nil
 	}
-	for i := 0; i < maxCalls && d.core != nil; i++ {
+	for i := 0; i < maxCalls && d.leads(i); i++ {
 		turns := d.core.Turns(d.clock.now(), turnsPerCall)
 		if len(turns) == 0 {
 			return nil
@@ -33,6 +33,9 @@ func (d *dispatcher) giveTurns(ctx context.Context) error {
 		}
 		d.clock = clock{now, time.Now()}
 		d.core.ApplyResults(now, results)
+		if slices.ContainsFunc(results, func(r fairqueue.Result) bool { return r.Outcome == fairqueue.Granted }) {
+			d.lastGrant = time.Now()
+		}
 		if err := d.promoteGranted(ctx); err != nil {
 			return err
 		}
@@ -44,7 +47,7 @@ func (d *dispatcher) giveTurns(ctx context.Context) error {
 // available, and jobs that were promoted before but have not started. Redis forgets the jobs that
 // are gone. Then promoteGranted reports the state of each job to the core.
 func (d *dispatcher) promoteGranted(ctx context.Context) error {
-	for i := 0; i < maxCalls && d.core != nil; i++ {
+	for i := 0; i < maxCalls && d.leads(i); i++ {
 		granted := d.core.ToPromote(d.clock.now(), PageSize)
 		if len(granted) == 0 {
 			return nil
@@ -114,7 +117,7 @@ func (d *dispatcher) forget(ctx context.Context, lost []throttle.JobID) error {
 
 // expireGrants takes back the permits of granted jobs that no worker has taken in time.
 func (d *dispatcher) expireGrants(ctx context.Context) error {
-	for i := 0; i < maxCalls && d.core != nil; i++ {
+	for i := 0; i < maxCalls && d.leads(i); i++ {
 		lanes := d.core.ToExpire(d.clock.now(), PageSize)
 		if len(lanes) == 0 {
 			return nil
@@ -149,7 +152,7 @@ func (d *dispatcher) expireLanes(ctx context.Context, lanes []string, isNew bool
 // drops or runs them. Redis removes such a job from its lane. Each later ExpireWaits returns the
 // job again, until a worker has taken it and requested its permits.
 func (d *dispatcher) expireWaits(ctx context.Context) error {
-	for began := time.Now(); d.core != nil && !time.Now().Before(d.nextWaitDeadline) && time.Since(began) <= workFor; {
+	for began := time.Now(); d.leads(0) && !time.Now().Before(d.nextWaitDeadline) && time.Since(began) <= workFor; {
 		expired, next, err := d.Waits.ExpireWaits(ctx, PageSize)
 		if d.limiterHealth.Note(ctx, err) != nil {
 			return err

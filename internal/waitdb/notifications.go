@@ -3,6 +3,7 @@ package waitdb
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -34,6 +35,12 @@ const (
 	SteppedDown    NotificationKind = "stepped_down" // a process has given the lease back; Name has the process, and its successor if it names one
 	LeadRequested  NotificationKind = "lead_wanted"  // the process Name, which leads Number other scopes, asks for the lease
 )
+
+// NeedsLeader reports whether a turn may be due after the notification. The script that sends it
+// cuts a long lease of the leader: see lua/include/wake_leader.lua.
+func (k NotificationKind) NeedsLeader() bool {
+	return slices.Contains([]NotificationKind{LaneAdded, MeterChanged, LimitChanged, JobArrived, DeadlineAdded}, k)
+}
 
 // maxPending is the most notifications that wait in the channel for the receiver. If the channel is
 // full and the receiver takes none for a minute, notifications are lost.

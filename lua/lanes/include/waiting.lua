@@ -3,6 +3,7 @@
 -- @include wait_deadline
 -- @include reserved
 -- @include count
+-- @include wake_leader
 -- @include next_ticket
 -- @include cached_replies
 
@@ -109,7 +110,7 @@ local function wait_in_lane(job, r, is_new, bottleneck)
   note_missing(job)
   if deadline < math.huge then
     call('ZADD', hg('deadlines'), int(deadline), job.name)
-    if call('ZRANK', hg('deadlines'), job.name) == 0 then call('PUBLISH', hg('wake'), 'deadline') end
+    if call('ZRANK', hg('deadlines'), job.name) == 0 then wake_leader('deadline') end
   end
   call('HSET', hg('jobs'), job.name, text .. without_ticket(job, deadline, r and int(r.denials + 1) or '1'))
   local result = denial(job, ahead, not r)

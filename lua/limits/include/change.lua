@@ -1,9 +1,9 @@
--- @include scope
+-- @include wake_leader
 
 -- Notifies the dispatcher that a limit or a meter has changed. Changes are numbered, so that the
 -- dispatcher notices a lost notification.
 local function publish_change(kind, name)
-  call('PUBLISH', hg('wake'), kind .. ' ' .. int(call('INCR', hg('changes'))) .. ' ' .. name)
+  wake_leader(kind .. ' ' .. int(call('INCR', hg('changes'))) .. ' ' .. name)
 end
 
 -- Reports whether a meter is contended: whether a lane waits at it.

@@ -508,7 +508,8 @@ internal/dispatcher.DefaultMaxHeartbeat internal/dispatcher.DefaultReconcileInte
 internal/dispatcher.MaxSpreadHeartbeat internal/dispatcher.extendBefore internal/dispatcher.extendInterval
 internal/dispatcher.grantInterval internal/dispatcher.heartbeat internal/dispatcher.maxExtendInterval
 internal/dispatcher.missingInterval internal/dispatcher.roundInterval internal/dispatcher.slotsInterval
-internal/dispatcher.takeoverDelay internal/dispatcher.workFor internal/duration.day
+internal/dispatcher.busyTime internal/dispatcher.handoverTime internal/dispatcher.takeoverLease
+internal/dispatcher.takeoverSpread internal/dispatcher.wokenLease internal/dispatcher.workFor internal/duration.day
 internal/frontier.crawlTTL internal/frontier.robotsForget internal/frontier.robotsTTL internal/inspect.rateWindow
 internal/inspect.shortWait internal/meter.day internal/meter.month internal/meter.week
 internal/redishealth.checkInterval internal/redishealth.repeatPause internal/redishealth.settleTime internal/script.intervalLength

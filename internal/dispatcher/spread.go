@@ -23,7 +23,7 @@ type Spread struct {
 func NewSpread() *Spread { return &Spread{process: uuid.NewString(), leaders: map[string]string{}} }
 
 // MaxSpreadHeartbeat is the MaxHeartbeat of dispatchers with a Spread. If a leader dies, its scope
-// has a new leader 2.2 s after the last heartbeat.
+// has a new leader 1.8 s after the last heartbeat.
 const MaxSpreadHeartbeat = time.Second
 
 // observe records the leader of a scope. It reports whether this process should lead the scope

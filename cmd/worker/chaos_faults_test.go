@@ -55,6 +55,7 @@ var faultKinds = map[string]func(*chaos){
 		c.random.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
 		c.stop(2200*time.Millisecond, all[:len(all)/3]...)
 	},
+	"Redis stands still": func(c *chaos) { c.stop(15*time.Second, redisName) }, // longer than a client waits for a reply
 	"SIGTERM": func(c *chaos) {
 		w := c.workers[c.randomWorker()]
 		c.try(w.cmd.Process.Signal(syscall.SIGTERM))

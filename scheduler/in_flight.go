@@ -205,6 +205,9 @@ func (f *inFlight) occupiedSlots() int {
 	return f.occupied
 }
 
+// freeSlots returns the number of free worker slots.
+func (s *Server) freeSlots() int { return max(0, s.prefetcher.slots-s.inFlight.occupiedSlots()) }
+
 // putsBack reports whether the attempt with that job ID is being put back.
 func (f *inFlight) putsBack(id string) bool {
 	f.mu.Lock()

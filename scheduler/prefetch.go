@@ -188,6 +188,7 @@ func (p *prefetcher) fetch(ctx context.Context, c *asynqdb.Dequeue, n int) (int,
 		return 0, err
 	}
 	q.lostFetch = nil
+	p.scopeOf(c.Queue).slots.noteArrivals(c.Queue, found)
 	p.next, p.giveBackAt = nil, time.Now().Add(startWithin)
 	for _, j := range p.withoutBusy(context.WithoutCancel(ctx), found) {
 		p.next = append(p.next, p.newAttempt(j, c.Ends))

@@ -129,7 +129,7 @@ func (q *redisClient) dequeue(ctx context.Context, c *asynqdb.Call) *redis.Cmd {
 	case err == nil:
 		msg = string(a.withoutTimer())
 		markers.afterFetch(true, q.s.inFlight.occupiedSlots() >= q.s.prefetcher.slots)
-		a.scope.slots.noteFetch(true)
+		a.scope.slots.noteStart()
 	case errors.Is(err, errAllDenied):
 		markers.afterFetch(true, false)
 		err = redis.Nil

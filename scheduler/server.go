@@ -173,7 +173,7 @@ func NewServer(rdb redis.UniversalClient, rules Rules, cfg asynq.Config, opts ..
 	s.markers = newMarkerWaiter(rdb, slices.Sorted(maps.Keys(s.byQueue)), cmp.Or(max(0, cfg.TaskCheckInterval), maxPoll))
 	s.markers.onIdle = func() {
 		for _, c := range s.scopes {
-			c.slots.noteFetch(false)
+			c.slots.noteEmpty(s.freeSlots())
 		}
 	}
 	s.prefetcher = newPrefetcher(s, cfg)

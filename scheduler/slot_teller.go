@@ -7,17 +7,22 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+
+	"github.com/headgate/headgate/internal/asynqdb"
 )
 
 // slotTeller tells the leader of a scope how many worker slots of a server are free, so that a
 // queue is granted no more permits than its workers can use. Slots count as free only while the
 // server's queues are empty, because pending jobs take free slots. The server reports the number
-// when the leader requests it, and when its queues become empty. It is safe for concurrent use.
+// when the leader requests it, and when another number is free while its queues are empty. It is safe
+// for concurrent use.
 type slotTeller struct {
 	due chan struct{} // receives a value when a report is due
 
 	mu           sync.Mutex
-	empty        bool // whether the server has found its queues empty, and fetched no job since
+	empty        bool             // whether the server has found its queues empty, and fetched no job since
+	told         int              // free slots in the last report; -1 if the server has fetched a job since
+	arrived      map[string]int64 // by queue: promoted jobs that the server has fetched so far
 	reportUntil  time.Time
 	countedSince time.Time
 	fetched      int // number of jobs fetched since countedSince
@@ -51,13 +56,47 @@ func (s *scope) slotsWanted(queues []string) {
 	offer(t.due)
 }
 
-// noteFetch is called when the server has fetched a job, or has found all its queues empty.
-func (t *slotTeller) noteFetch(found bool) {
+// noteStart is called when a fetched job takes a slot.
+func (t *slotTeller) noteStart() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.empty = !found; found {
-		t.fetched++
-	} else if !time.Now().After(t.reportUntil) {
+	t.fetched++
+}
+
+// noteArrivals is called with the jobs of each fetch from a queue. Jobs that were put back before
+// were promoted.
+func (t *slotTeller) noteArrivals(queue string, jobs []asynqdb.Job) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.arrived == nil {
+		t.arrived = map[string]int64{}
+	}
+	for _, j := range jobs {
+		if t.empty, t.told = false, -1; j.Back {
+			t.arrived[queue]++
+		}
+	}
+}
+
+// noteEmpty is called when the server has found all its queues empty, and free slots are free.
+func (t *slotTeller) noteEmpty(free int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.empty = true
+	t.tellIfChanged(free)
+}
+
+// noteEnd is called when a slot has become free.
+func (t *slotTeller) noteEnd(free int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.empty {
+		t.tellIfChanged(free)
+	}
+}
+
+func (t *slotTeller) tellIfChanged(free int) {
+	if free != t.told && !time.Now().After(t.reportUntil) {
 		offer(t.due)
 	}
 }
@@ -71,7 +110,8 @@ func offer(c chan struct{}) {
 }
 
 // tellSlots sends reports to the leader until the context ends. A report has the number of free
-// slots and the average time between two fetched jobs.
+// slots, the average time between two fetched jobs, and how many promoted jobs of each queue the
+// server has fetched.
 func (s *scope) tellSlots(ctx context.Context) {
 	name, t := uuid.NewString(), &s.slots
 	for {
@@ -83,11 +123,16 @@ func (s *scope) tellSlots(ctx context.Context) {
 		t.mu.Lock()
 		free, every := 0, time.Since(t.countedSince)/time.Duration(t.fetched+1)
 		if t.empty && s.markers.stopped.Err() == nil {
-			free = max(0, s.prefetcher.slots-s.inFlight.occupiedSlots())
+			free = s.freeSlots()
+		}
+		t.told = free
+		arrived := make([]int64, len(s.queues))
+		for i, queue := range s.queues {
+			arrived[i] = t.arrived[queue]
 		}
 		t.mu.Unlock()
 		call, cancel := context.WithTimeout(ctx, slotsTimeout)
-		_ = s.limiter.ReportSlots(call, name, free, every, s.queues)
+		_ = s.limiter.ReportSlots(call, name, free, every, s.queues, arrived)
 		cancel()
 	}
 }

@@ -78,7 +78,9 @@ func (q *redisClient) endLease(ctx context.Context, c *asynqdb.Call, text string
 		go a.releaseLeases()
 	}
 	cmd := q.write(ctx, w, text)
-	if q.s.inFlight.freeSlot(a); neverRan {
+	q.s.inFlight.freeSlot(a)
+	a.scope.slots.noteEnd(q.s.freeSlots())
+	if neverRan {
 		q.s.inFlight.leave(a)
 	}
 	return cmd

@@ -321,8 +321,8 @@ func (d *dispatcher) handle(ctx context.Context, n waitdb.Notification) bool {
 		}
 		return true
 	case n.Kind == waitdb.SlotsReported:
-		server, interval, queues := n.Slots()
-		d.core.SetSlots(d.clock.now(), server, int(n.Number), interval, queues)
+		server, report := n.Slots()
+		d.core.SetSlots(d.clock.now(), server, report)
 		return true
 	case n.Kind == waitdb.WeightsChanged:
 		d.reconciler.restart()

@@ -58,6 +58,7 @@ func (c *Core) grant(now int64, l *lane, r *Result) {
 	c.limitIfLate(now, l, len(l.overdue) > 0)
 	l.storeGranted(l.granted + 1)
 	l.queue.slotsInFlight++
+	l.queue.grantedAt = now
 	l.slotWaitSince = 0
 	l.reserved = append(l.reserved, grant{id: r.Job, notifyAt: at, due: r.At, until: r.Until})
 	c.notify(at, l, r.Job)
@@ -253,7 +254,6 @@ func (c *Core) Expired(now int64, name string, granted int, overdue []string, wa
 	c.clearFull(l) // its meters may give more at once by now
 	c.setGranted(now, l, granted)
 	c.limitIfLate(now, l, notifiedAt < never)
-	l.slotsReported = false
 	c.reopen(now, l.queue)
 }
 

@@ -31,9 +31,6 @@ type lane struct {
 	expiry    item[*lane]
 	checkedAt int64
 	full      bool // the lane gets no turns: its granted jobs fill the capacity of a meter
-	// slotsReported is true from a slot report until the next ExpireGrants reply. The core
-	// assumes that the report counts the slots of jobs whose arrival Redis reports in this time.
-	slotsReported bool
 }
 
 // need is what the first job of a lane needs of a meter.

@@ -21,9 +21,11 @@ type queue struct {
 	limitedUntil int64
 	servers      []*server
 	// granted counts the granted jobs of grantedLanes that have not arrived: no worker has taken
-	// them. slotsInFlight counts the slots of the last report that are not free any more, because
-	// granted jobs take them. pendingTurns counts turns without a result.
+	// them. slotsInFlight counts granted jobs that take a slot which a server's last report counts
+	// as free: those that were not fetched before the report. pendingTurns counts turns without a
+	// result. grantedAt is the time of the last grant.
 	granted, pendingTurns, slotsInFlight int
+	grantedAt                            int64
 	grantedLanes                         map[*lane]struct{}
 	// waiting holds the lanes that get no turns until a worker is free, in the order in which they
 	// began to wait.
@@ -33,9 +35,16 @@ type queue struct {
 // server holds the last report of an asynq server about its worker slots.
 type server struct {
 	queues     []*queue
-	free       int   // free slots in the report
-	interval   int64 // average time until a slot becomes free, microseconds
+	report     SlotReport
 	reportedAt int64
+}
+
+// SlotReport is what a server reports about its worker slots.
+type SlotReport struct {
+	Free     int   // free slots
+	Interval int64 // average time until a slot becomes free, microseconds; 0 if it is unknown
+	Queues   []string
+	Arrived  []int64 // for each queue: promoted jobs that the server has fetched so far
 }
 
 const (
@@ -44,6 +53,9 @@ const (
 	arrivalTime = 40_000
 	limitedFor  = 30_000_000
 	reportLife  = 3_000_000 // older reports are ignored; servers are asked each second
+	// maxArrival is the time after a grant in which its job may be fetched although Redis knows of no
+	// granted job any more.
+	maxArrival = 1_000_000
 	// A lane that has waited for slotPatience times the average time until a slot becomes free gets
 	// a turn without a free slot.
 	slotPatience = 50
@@ -96,11 +108,10 @@ func (c *Core) queue(name string) *queue {
 	return q
 }
 
-// SetSlots sets the number of free worker slots that a server has for its queues, and the average
-// time until it has one more, in microseconds; 0 if the time is unknown. All granted jobs that are
-// not known to have arrived count as users of these slots, so the lanes of the queues are checked
-// for arrived jobs.
-func (c *Core) SetSlots(now int64, name string, free int, interval int64, queues []string) {
+// SetSlots records a server's report about the free worker slots that it has for its queues. Granted
+// jobs that the report does not count as arrived will take some of these slots. At the first report
+// of a queue, these are all granted jobs. The lanes of the queues are checked for arrived jobs.
+func (c *Core) SetSlots(now int64, name string, report SlotReport) {
 	s := c.servers[name]
 	if s == nil {
 		for name, s := range c.servers { // remove servers that have not reported for reportLife
@@ -113,23 +124,32 @@ func (c *Core) SetSlots(now int64, name string, free int, interval int64, queues
 		}
 		s = &server{}
 		c.servers[name] = s
-		for _, queue := range queues {
+		for _, queue := range report.Queues {
 			q := c.queue(queue)
 			s.queues, q.servers = append(s.queues, q), append(q.servers, s)
 		}
 	}
-	s.free, s.interval, s.reportedAt = free, interval, now
+	for i, q := range s.queues {
+		switch {
+		case !slices.ContainsFunc(q.servers, func(o *server) bool { return o.isAlive(now) }):
+			q.slotsInFlight = q.granted
+		case s.isAlive(now):
+			q.slotsInFlight = max(0, q.slotsInFlight-int(report.Arrived[i]-s.report.Arrived[i]))
+		}
+		if now-q.grantedAt > maxArrival { // jobs that were deleted take no slot
+			q.slotsInFlight = min(q.slotsInFlight, q.granted)
+		}
+	}
+	s.report, s.reportedAt = report, now
 	for _, q := range s.queues {
-		q.slotsInFlight = q.granted
 		for _, l := range slices.SortedFunc(maps.Keys(q.grantedLanes), func(a, b *lane) int { return cmp.Compare(a.name, b.name) }) {
-			l.slotsReported = true
 			c.expiries.putBy(&l.expiry, now)
 		}
 		c.reopen(now, q)
 	}
 }
 
-func (s *server) isAlive(now int64) bool { return now-s.reportedAt < reportLife }
+func (s *server) isAlive(now int64) bool { return s.reportedAt > 0 && now-s.reportedAt < reportLife }
 
 // QueuesToReport lists the queues whose servers should report free slots.
 func (c *Core) QueuesToReport(now int64) (queues []string) {
@@ -186,7 +206,7 @@ func (q *queue) hasFreeSlot(now int64) bool {
 	free, used := 0, map[*queue]int{}
 	for _, s := range q.servers {
 		if s.isAlive(now) {
-			free += s.free
+			free += s.report.Free
 			for _, o := range s.queues {
 				used[o] = o.slotsInFlight + o.pendingTurns
 			}
@@ -257,19 +277,16 @@ func (q *queue) reopensAt(now int64) int64 {
 func (q *queue) maxSlotWait(now int64) int64 {
 	interval := never / slotPatience / 2
 	for _, s := range q.servers {
-		if s.isAlive(now) && s.interval > 0 {
-			interval = min(interval, s.interval)
+		if s.isAlive(now) && s.report.Interval > 0 {
+			interval = min(interval, s.report.Interval)
 		}
 	}
 	return slotPatience * interval
 }
 
-// storeGranted stores the number of granted jobs of a lane that have not arrived. See slotsReported.
+// storeGranted stores the number of granted jobs of a lane that have not arrived.
 func (l *lane) storeGranted(n int) {
 	q := l.queue
-	if arrived := l.granted - n; l.slotsReported && arrived > 0 {
-		q.slotsInFlight = max(0, q.slotsInFlight-arrived)
-	}
 	q.granted += n - l.granted
 	if l.granted = n; n > 0 {
 		q.grantedLanes[l] = struct{}{}

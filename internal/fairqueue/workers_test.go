@@ -17,6 +17,11 @@ func busyQueue() (c *Core, now int64) {
 	return c, now
 }
 
+// report is a report of a server of the queue "busy".
+func report(free int, interval, arrived int64) SlotReport {
+	return SlotReport{Free: free, Interval: interval, Queues: []string{"busy"}, Arrived: []int64{arrived}}
+}
+
 // turnsAt gives turns at a time, and each is granted.
 func turnsAt(c *Core, now int64, most int) (queues []string) {
 	for range most {
@@ -37,22 +42,23 @@ func turnsAt(c *Core, now int64, most int) (queues []string) {
 func TestSlots_OnePermitForEach(t *testing.T) {
 	c, now := busyQueue()
 	same(t, "queues whose servers are asked", c.QueuesToReport(now), "busy")
-	c.SetSlots(now, "server", 0, second, []string{"busy"})
+	c.SetSlots(now, "server", report(0, second, 0))
 	c.Expired(now, "busy\napi|", 0, nil, true) // it has arrived late
 	same(t, "without a free slot", turnsAt(c, now, 3), "free", "free", "free")
-	c.SetSlots(now, "server", 2, second, []string{"busy"})
+	c.SetSlots(now, "server", report(2, second, 1))
 	same(t, "for two free slots", turnsAt(c, now, 6), "busy", "free", "busy", "free", "free", "free")
-	c.SetSlots(now, "server", 2, second, []string{"busy"}) // reported before the two arrived
+	c.SetSlots(now, "server", report(2, second, 1)) // reported before the two arrived
 	same(t, "while both are on their way", turnsAt(c, now, 2), "free", "free")
-	c.SetSlots(now, "server", 1, second, []string{"busy"})
 	c.Expired(now, "busy\napi|", 0, nil, true)
+	same(t, "when both have arrived, and the report is from before", turnsAt(c, now, 2), "free", "free")
+	c.SetSlots(now, "server", report(1, second, 3))
 	same(t, "when they have arrived and one slot is free again", turnsAt(c, now, 3), "busy", "free", "free")
 }
 
 // What was reported of slots counts for three seconds: the server may have died.
 func TestSlots_OldReport_Ignored(t *testing.T) {
 	c, now := busyQueue()
-	c.SetSlots(now, "server", 0, second, []string{"busy"})
+	c.SetSlots(now, "server", report(0, second, 0))
 	c.Expired(now, "busy\napi|", 0, nil, true)
 	same(t, "while it counts", turnsAt(c, now, 1), "free")
 	if next := c.Next(now + 1); next > now+reportLife {
@@ -68,7 +74,7 @@ func TestSlots_NoneFree_TurnAtTimes(t *testing.T) {
 	turns := 0
 	for end := now + 1000*second; now < end; now += second / 10 {
 		if now%second < second/10 {
-			c.SetSlots(now, "server", 0, second/5, []string{"busy"})
+			c.SetSlots(now, "server", report(0, second/5, 0))
 			c.Expired(now, "busy\napi|", 0, nil, true)
 		}
 		for _, queue := range turnsAt(c, now, 1) {
@@ -90,7 +96,7 @@ func TestSlots_QueueAlone_NotLimited(t *testing.T) {
 	now := int64(1 + grantLife)
 	c.Expired(now, "busy\napi|", 1, []string{"1"}, true)
 	same(t, "queues whose servers are asked", c.QueuesToReport(now))
-	c.SetSlots(now, "server", 0, second, []string{"busy"})
+	c.SetSlots(now, "server", report(0, second, 0))
 	c.Expired(now, "busy\napi|", 0, nil, true)
 	same(t, "turns", turnsAt(c, now, 2), "busy", "busy")
 }
@@ -98,7 +104,7 @@ func TestSlots_QueueAlone_NotLimited(t *testing.T) {
 // Two queues share the slots of one server.
 func TestSlots_SharedByQueues(t *testing.T) {
 	c, now := busyQueue()
-	c.SetSlots(now, "shared", 1, second, []string{"busy", "other"})
+	c.SetSlots(now, "shared", SlotReport{1, second, []string{"busy", "other"}, []int64{0, 0}})
 	c.Expired(now, "busy\napi|", 0, nil, true)
 	c.queue("other").slotsInFlight = 1
 	if c.queue("busy").hasFreeSlot(now) {

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/fairqueue"
 )
 
 // Notification is a message to or from the leader. Redis may lose notifications. The leader notices
@@ -84,17 +86,26 @@ func (db *DB) notify(ctx context.Context, n Notification) error {
 
 // ReportSlots publishes the number of free slots that a server has for its queues. interval is the
 // average time until one more slot becomes free.
-func (db *DB) ReportSlots(ctx context.Context, server string, free int, interval time.Duration, queues []string) error {
-	name := fmt.Sprintf("%s\n%d\n%s", server, interval.Microseconds(), strings.Join(queues, "\n"))
+func (db *DB) ReportSlots(ctx context.Context, server string, free int, interval time.Duration, queues []string, arrived []int64) error {
+	name := fmt.Sprintf("%s\n%d", server, interval.Microseconds())
+	for i, queue := range queues {
+		name += fmt.Sprintf("\n%d %s", arrived[i], queue)
+	}
 	return db.notify(ctx, Notification{SlotsReported, int64(free), name})
 }
 
 // Slots decodes the fields of a SlotsReported notification. The number of free slots is in Number.
-func (n Notification) Slots() (server string, intervalUS int64, queues []string) {
+func (n Notification) Slots() (server string, report fairqueue.SlotReport) {
 	lines := strings.Split(n.Name, "\n")
 	if len(lines) < 3 {
-		return "", 0, nil
+		return "", report
 	}
-	intervalUS, _ = strconv.ParseInt(lines[1], 10, 64)
-	return lines[0], intervalUS, lines[2:]
+	report.Free = int(n.Number)
+	report.Interval, _ = strconv.ParseInt(lines[1], 10, 64)
+	for _, line := range lines[2:] {
+		number, queue, _ := strings.Cut(line, " ")
+		arrived, _ := strconv.ParseInt(number, 10, 64)
+		report.Queues, report.Arrived = append(report.Queues, queue), append(report.Arrived, arrived)
+	}
+	return lines[0], report
 }

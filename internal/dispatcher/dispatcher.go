@@ -153,15 +153,16 @@ func Run(ctx context.Context, c Config) {
 	d.Stats.IsLeader.Store(false)
 }
 
-// round does what is due, and returns the time of the next round. After an error, the next round is
+// round does what is due, and returns the time of the next round. A leader whose lease may have ended
+// renews it before it does more. After an error, the next round is
 // ErrorPause later, or sooner if a notification arrives. The health monitors log outages, once
 // each; round logs all other errors.
 func (d *dispatcher) round(ctx context.Context) time.Time {
 	var err error
-	if !time.Now().Before(d.renewAt) {
+	if !time.Now().Before(d.renewAt) || d.core != nil && !d.leads(0) {
 		err = d.renewLease(ctx)
 	}
-	if err == nil && d.core != nil {
+	if err == nil && d.leads(0) {
 		err = d.work(ctx)
 	}
 	if err == nil {
@@ -178,7 +179,7 @@ func (d *dispatcher) round(ctx context.Context) time.Time {
 // it gives turns, so that their permits can be granted again in the same round. A step that finds
 // that another process leads sets the core to nil.
 func (d *dispatcher) work(ctx context.Context) error {
-	for !time.Now().After(d.renewAt) {
+	for d.leads(0) && !time.Now().After(d.renewAt) {
 		if err := errors.Join(d.expireWaits(ctx), d.expireGrants(ctx), d.giveTurns(ctx), d.promoteGranted(ctx)); err != nil {
 			return err
 		}
@@ -205,6 +206,9 @@ func (d *dispatcher) work(ctx context.Context) error {
 func (d *dispatcher) next() time.Time {
 	next := d.renewAt
 	if d.core == nil {
+		return next
+	}
+	if next = earlier(next, d.leaseEnd); !d.leads(0) {
 		return next
 	}
 	now := d.clock.now()

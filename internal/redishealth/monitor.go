@@ -244,12 +244,13 @@ func (m *Monitor) ask(ctx context.Context, rights bool, timeout time.Duration) e
 		answers = new(atomic.Int64) // the answers of other calls can be those of other nodes
 	}
 	go func() {
-		err := m.tryAll(ctx, answers, rights)
+		answered := 0
+		err := m.tryAll(ctx, &answered, answers, rights)
 		for IsUnanswered(err) && !errors.Is(err, redis.ErrClosed) && ctx.Err() == nil {
 			select {
 			case <-ctx.Done():
 			case <-time.After(repeatPause):
-				err = m.tryAll(ctx, answers, rights)
+				err = m.tryAll(ctx, &answered, answers, rights)
 			}
 		}
 		asked <- err
@@ -294,16 +295,20 @@ func Await(done <-chan struct{}, timeout time.Duration) bool {
 	}
 }
 
-// tryAll tries what a worker needs, and counts the answers.
-func (m *Monitor) tryAll(ctx context.Context, answers *atomic.Int64, rights bool) (err error) {
-	for i := 0; i < len(m.prefixes) && err == nil; i++ {
-		if err = TryWrite(ctx, m.rdb, m.prefixes[i]); err == nil && m.cluster != nil {
+// tryAll tries what a worker needs, and counts the answers. It leaves out the first *answered
+// prefixes, and counts further ones there: if it is repeated because a node of a cluster does not
+// answer, the answers of other nodes must not count again.
+func (m *Monitor) tryAll(ctx context.Context, answered *int, answers *atomic.Int64, rights bool) (err error) {
+	for ; *answered < len(m.prefixes) && err == nil; *answered++ {
+		prefix := m.prefixes[*answered]
+		if err = TryWrite(ctx, m.rdb, prefix); err == nil && m.cluster != nil {
 			// While the slot moves to another node, only commands with several keys fail.
-			err = m.rdb.Exists(ctx, m.prefixes[i]+"probe", m.prefixes[i]+"-").Err()
+			err = m.rdb.Exists(ctx, prefix+"probe", prefix+"-").Err()
 		}
-		if ProblemOf(err) != Unreachable {
-			answers.Add(1)
+		if ProblemOf(err) == Unreachable {
+			break
 		}
+		answers.Add(1)
 	}
 	if ProblemOf(err) == NoRights || err == nil && rights {
 		missing := TryRights(ctx, m.rdb, m.prefixes...)

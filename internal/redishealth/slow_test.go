@@ -143,6 +143,43 @@ func TestMonitor_Hangs_IsAnOutage(t *testing.T) {
 	}
 }
 
+// TestMonitor_NodeHangs_IsAnOutage: a node of a cluster that answers nothing is an outage after
+// AnswerTimeout, although the other nodes answer each time that the Monitor repeats its question. The
+// check then ends.
+func TestMonitor_NodeHangs_IsAnOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, hangs := newSlowRedis(t, false), true
+		r.prefixes = []string{"well:", "hangs:"}
+		r.cluster = redis.NewClusterClient(&redis.ClusterOptions{ClusterSlots: func(context.Context) ([]redis.ClusterSlot, error) {
+			return nil, errors.New("the nodes of this test share one client")
+		}})
+		defer func() { _ = r.cluster.Close() }()
+		r.rdb.AddHook(redistest.Hook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+			if key, _ := cmd.Args()[1].(string); hangs && key == "hangs:probe" {
+				time.Sleep(3 * time.Second) // the ReadTimeout of a client
+				return &net.OpError{Op: "read", Err: os.ErrDeadlineExceeded}
+			}
+			return next(ctx, cmd)
+		}))
+		checked := make(chan error, 1)
+		go func() { checked <- r.Check(t.Context()) }()
+		time.Sleep(time.Minute)
+		select {
+		case err := <-checked:
+			if !errors.Is(err, errNoAnswer) || !strings.Contains(r.log.String(), "cannot be used") {
+				t.Errorf("check: %v; logged\n%swant an outage", err, r.log.String())
+			}
+		default:
+			t.Error("a check has not ended after a minute")
+		}
+		hangs = false
+		time.Sleep(10 * time.Second)
+		if err := r.Check(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // TestMonitor_OtherCallsAnswered: while other calls are answered, one that is not answered is no
 // outage.
 func TestMonitor_OtherCallsAnswered(t *testing.T) {

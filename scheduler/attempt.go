@@ -64,6 +64,7 @@ type attemptEnd struct {
 	queuedAt    time.Time // when the job first requested permits; zero until the handler runs
 	mustRecord  bool      // whether this attempt of the job, or an earlier one, failed
 	took        time.Duration
+	succeeded   bool         // whether the handler returned nil. asynq deletes a dropped job with the same script
 	retryPolicy *RetryPolicy // the rule's Retry; nil until the handler runs
 	// putBack is nil if the job is not put back. redisClient itself puts the job back, because
 	// asynq would archive the job on its last attempt.

@@ -31,16 +31,18 @@ func TestAttempts_Kept(t *testing.T) {
 			return asynq.SkipRetry
 		case "job:never":
 			return nil
-		case "job:once":
+		case "job:once", "job:kept":
 			if retried == 1 {
 				return nil
 			}
 		}
 		return fmt.Errorf("fault %d %s: %w", retried, strings.Repeat("x", 2000), errors.New("rejected"))
 	}
-	virtual(t, settings{config: retrying(idle, time.Minute), limits: []throttle.Limit{perMinute(60, 1)}, handle: handle, quiet: time.Minute}, func(t *testing.T, st *stack) {
+	limit := perMinute(60, 1)
+	rule := Rule{Needs: []throttle.Need{{Limit: limit.Name}}, Retention: 72 * time.Hour}
+	virtual(t, settings{config: retrying(idle, time.Minute), limits: []throttle.Limit{limit}, rule: always(rule), handle: handle, quiet: time.Minute}, func(t *testing.T, st *stack) {
 		want := map[string][]string{ // the beginning of the errors, latest first
-			"job:never": {}, "job:once": {"", "fault 0"}, "job:skips": {"bad input"}, "job:bare": {"the handler asked not to retry this job"}, "job:panics": {"panic"},
+			"job:never": {}, "job:once": {"", "fault 0"}, "job:kept": {"", "fault 0"}, "job:skips": {"bad input"}, "job:bare": {"the handler asked not to retry this job"}, "job:panics": {"panic"},
 		}
 		for i := range asynqdb.KeptAttempts {
 			want["job:always"] = append(want["job:always"], fmt.Sprint("fault ", 11-i))
@@ -50,7 +52,11 @@ func TestAttempts_Kept(t *testing.T) {
 			if name == "job:panics" {
 				maxRetry = 0
 			}
-			st.enqueue(NewTask(name, nil, asynq.TaskID(name), asynq.MaxRetry(maxRetry), asynq.Retention(72*time.Hour)))
+			own := 72 * time.Hour
+			if name == "job:kept" {
+				own = 0 // it has its rule's retention
+			}
+			st.enqueue(NewTask(name, nil, asynq.TaskID(name), asynq.MaxRetry(maxRetry), asynq.Retention(own)))
 		}
 		time.Sleep(40 * time.Minute)
 		for name, errs := range want {

@@ -118,11 +118,21 @@ func (f *inFlight) cancel(a *attempt) (runs bool) {
 	return true
 }
 
-// freeSlot frees the slot of an attempt.
-func (f *inFlight) freeSlot(a *attempt) {
+// written is called after asynq's call that writes the attempt's end, and frees the attempt's slot. It
+// reports whether asynq is done with the attempt, although asynq's context will not end after this call:
+// the handler was never called, or the context has ended before.
+func (f *inFlight) written(a *attempt) (isDone bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.release(a)
+	return a.asynq == nil || a.asynq.Err() != nil
+}
+
+// isWritten reports whether written was called.
+func (f *inFlight) isWritten(a *attempt) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return a.isEnding && !a.hasSlot
 }
 
 // release frees the slot of an attempt. The caller holds mu.

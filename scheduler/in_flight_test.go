@@ -349,3 +349,39 @@ func TestAttempt_WorkerWithSlowClock(t *testing.T) {
 		}
 	})
 }
+
+// TestAttempt_SlowEnd: a function of the program takes a second after the context of a running job
+// has ended. The attempt counts as one failure, and the job does not run again before its retry.
+func TestAttempt_SlowEnd(t *testing.T) {
+	handle := func(ctx context.Context, _ *asynq.Task) error {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	config := asynq.Config{Concurrency: 4, RetryDelayFunc: func(int, error, *asynq.Task) time.Duration {
+		time.Sleep(time.Second)
+		return time.Hour
+	}}
+	for name, row := range map[string]struct {
+		timeout time.Duration
+		during  func(st *stack, id string)
+	}{
+		"timeout":  {3 * time.Second, func(*stack, string) {}},
+		"canceled": {time.Hour, func(st *stack, id string) { st.must(st.tasks.CancelProcessing(id)) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			virtual(t, settings{config: config, rule: always(Rule{}), handle: handle}, func(t *testing.T, st *stack) {
+				id := st.enqueue(asynq.NewTask("job", nil), asynq.Timeout(row.timeout))
+				time.Sleep(2 * time.Second)
+				row.during(st, id)
+				time.Sleep(10 * time.Minute)
+				info := st.wantJob(id, asynq.TaskStateRetry, "context")
+				if st.wantRuns(1); info.Retried != 1 {
+					t.Errorf("%d failures, want 1", info.Retried)
+				}
+				if n := st.server.inFlight.occupiedSlots(); n != 0 {
+					t.Errorf("%d occupied slots, want none", n)
+				}
+			})
+		})
+	}
+}

@@ -54,7 +54,7 @@ func (a dequeuer) ask(ctx context.Context) (string, error) {
 // end frees the slot of a job.
 func (a dequeuer) end(id string) {
 	ended := a.inFlight.get(job{Queue: "default", ID: id})
-	a.inFlight.freeSlot(ended)
+	a.inFlight.written(ended)
 }
 
 // take dequeues n jobs. All must be there, and no dequeue may fail.

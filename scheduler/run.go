@@ -49,16 +49,27 @@ func (s *Server) wrap(next asynq.Handler) asynq.Handler {
 		if a != nil && !s.inFlight.run(a, run) {
 			a = nil
 		}
-		context.AfterFunc(ctx, func() { // asynq is done with the attempt
+		context.AfterFunc(ctx, func() {
 			removeRun()
+			endedFirst := run.Err() != nil // before asynq's own context, for example at the job's Timeout
 			run.end(nil)
-			if a != nil {
+			if a == nil {
+				return
+			}
+			if timer := a.endTimer.Load(); timer != nil {
+				timer.Stop()
+			}
+			leave := func() {
 				s.inFlight.leave(a)
 				s.keepPutBack(a)
-				if timer := a.endTimer.Load(); timer != nil {
-					timer.Stop()
-				}
 			}
+			if endedFirst && !s.inFlight.isWritten(a) {
+				// asynq calls functions of the program and writes the attempt's end: see endLease. It
+				// writes none if the attempt's lease has ended.
+				time.AfterFunc(maxEnd, leave)
+				return
+			}
+			leave() // asynq is done with the attempt
 		})
 		if a == nil { // asynq has ended the attempt
 			return asynq.ErrLeaseExpired
@@ -77,6 +88,10 @@ func (s *Server) wrap(next asynq.Handler) asynq.Handler {
 		if later, ok := errors.AsType[*putBackError](err); ok {
 			end := *a.end.Load()
 			end.putBack = later
+			a.end.Store(&end)
+		} else if err == nil {
+			end := *a.end.Load()
+			end.succeeded = true
 			a.end.Store(&end)
 		}
 		return err

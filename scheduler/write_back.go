@@ -78,9 +78,9 @@ func (q *redisClient) endLease(ctx context.Context, c *asynqdb.Call, text string
 		go a.releaseLeases()
 	}
 	cmd := q.write(ctx, w, text)
-	q.s.inFlight.freeSlot(a)
+	isDone := q.s.inFlight.written(a)
 	a.scope.slots.noteEnd(q.s.freeSlots())
-	if neverRan {
+	if isDone {
 		q.s.inFlight.leave(a)
 	}
 	return cmd
@@ -99,12 +99,13 @@ func (q *redisClient) write(ctx context.Context, w *writeBack, text string) *red
 		return redis.NewCmdResult("OK", q.s.db.GiveBack(ctx, w.job))
 	}
 	var cmd *redis.Cmd
-	if w.Script == asynqdb.ScriptDone && w.attempt.rule.Retention > 0 {
+	retains := w.Script == asynqdb.ScriptDone && w.end.succeeded && w.attempt.rule.Retention > 0
+	if retains {
 		cmd = w.Retain(ctx, q.UniversalClient, w.job, w.job.Msg, w.attempt.rule.Retention)
 	} else {
 		cmd = w.RunGuarded(ctx, q.UniversalClient, text, w.job)
 	}
-	if cmd.Err() == nil && w.isRead && (w.end.mustRecord || failed) { // a job that succeeds at once needs no record
+	if cmd.Err() == nil && (w.isRead || retains) && (w.end.mustRecord || failed) { // a job that succeeds at once needs no record
 		end := asynqdb.Attempt{At: time.Now(), Worker: asynqdb.ProcessName(), Took: w.end.took}
 		if failed {
 			end.Error = w.message.LastError

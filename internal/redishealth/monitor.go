@@ -107,7 +107,7 @@ func (m *Monitor) Note(ctx context.Context, began time.Time, err error) {
 	ended, down := m.state()
 	before := ProblemOf(down)
 	if err != nil && down == nil && ctx.Err() == nil && !IsUnanswered(err) && time.Since(ended) < settleTime {
-		go m.confirm(ended)
+		time.AfterFunc(time.Until(ended.Add(settleTime)), func() { m.askOnce(AnswerTimeout) })
 		return
 	}
 	if IsUnanswered(err) && down == nil && !errors.Is(ctx.Err(), context.Canceled) {
@@ -161,12 +161,6 @@ func (m *Monitor) noteRights(ctx context.Context, began time.Time, err error) {
 		_ = m.check(ctx, true)
 		m.rightsChecked = time.Now()
 	}
-}
-
-// confirm asks Redis when settleTime has passed since an outage.
-func (m *Monitor) confirm(ended time.Time) {
-	time.Sleep(time.Until(ended.Add(settleTime)))
-	m.askOnce(AnswerTimeout)
 }
 
 // set changes the state after a call or a check that began at a time, and logs the change.

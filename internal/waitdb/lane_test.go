@@ -256,3 +256,21 @@ func TestRepairDemand(t *testing.T) {
 		expect(t, "demand", demand, map[string]int64{"other|k": 3})
 	})
 }
+
+// TestRepairDeadlines_AsksBefore: Redis lost the wait deadline of a job with an earlier attempt, and the
+// job asks right after the repair has found that. It then has a deadline again, and not none.
+func TestRepairDeadlines_AsksBefore(t *testing.T) {
+	onRedis(t, func(t *testing.T, s *fixture) {
+		define(t, s, perMinute("l", 1))
+		s.acquire(t, "first", one("l"))
+		retried := job("it")
+		retried.QueuedAt, retried.MaxWait = s.now.Add(-time.Hour), 10*time.Minute
+		expect(t, "at first", s.acquireJob(t, retried, one("l")).Outcome, denied)
+		must(t, s.rdb.Del(t.Context(), hg("deadlines")).Err())
+		_, _, repaired, err := s.lanes.RepairRecords(t.Context(), 0, 100, map[string]int64{})
+		must(t, err)
+		expect(t, "repaired", repaired, 1)
+		expect(t, "then", s.acquireJob(t, retried, one("l")).Outcome, denied)
+		expect(t, "its deadline", s.rdb.ZScore(t.Context(), hg("deadlines"), "default\nit").Val(), float64(s.now.Add(10*time.Minute).UnixMicro()))
+	})
+}

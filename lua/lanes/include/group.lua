@@ -43,13 +43,15 @@ end
 
 -- Sets since_us and max_wait_us of a job with an earlier attempt. since_us is the start in the
 -- record, or the time at which the earlier attempt was queued. A recorded deadline is kept. Without
--- one, the rule's longest wait counts from waiting_since_us if that is set, else from now. If
--- expire_waits.lua has returned the job because its deadline has passed, max_wait_us is 0.
+-- one, or if it is 0 because Redis lost it, the rule's longest wait counts from waiting_since_us if
+-- that is set, else from now. If expire_waits.lua has returned the job because its deadline has passed,
+-- max_wait_us is 0.
 local function restore_wait(job, record)
   local since_us, expiry = string.match(record or '', '^%-?%d+\n(%d+)\n%d+\n(%d)')
   job.since_us = tonumber(since_us) or math.min(job.queued_at_us, now_us)
   if job.rule_max_wait_us < 0 then return end
   local ends_us = expiry == HAS_DEADLINE and tonumber(call('ZSCORE', hg('deadlines'), job.name) or nil)
+  if ends_us == 0 then ends_us = nil end
   local counts_from_us = job.waiting_since_us > 0 and job.waiting_since_us or now_us
   local has_expired = expiry and expiry > HAS_DEADLINE and expiry < LOST_DEADLINE
   job.max_wait_us = has_expired and 0 or (ends_us or counts_from_us + job.rule_max_wait_us) - job.since_us

@@ -14,7 +14,7 @@ func TestCommandsOfScripts(t *testing.T) {
 		"Allow":           4, // redis_rate's
 		"dequeue, 8 jobs": 21,
 		"allow, 1 limit":  6, "allow, 3 limits": 8,
-		"acquire, 1 limit, 8 jobs": 7, "acquire, 3 limits, 8 jobs": 9, "acquire, denied, 8 jobs":   18, "acquire, called, 8 jobs":   14,
+		"acquire, 1 limit, 8 jobs": 7, "acquire, 3 limits, 8 jobs": 9, "acquire, denied, 8 jobs": 18, "acquire, called, 8 jobs": 14,
 		"put_back, 8 jobs": 27, "grant, 8 jobs": 15, "promote, 8 jobs": 22,
 		"a throttled job, enqueue to done": 28, "an undenied job, 1 limit": 11, "an undenied job, 3 limits": 11, "a job": 14,
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -129,5 +130,35 @@ func TestMissingLimit_CostsNothing(t *testing.T) {
 	}
 	if commands["missing"] > commands["paused"]*11/10 {
 		t.Errorf("%d commands in two minutes for jobs of a missing limit, %d for a paused one", commands["missing"], commands["paused"])
+	}
+}
+
+// Jobs wait for a limit that does not exist when their rule's OnNoLimit changes. They do within
+// seconds what the new rule says.
+func TestMissingLimit_RuleNoLongerWaits(t *testing.T) {
+	const jobs = 100
+	for _, action := range []Action{ActionArchive, ActionRun} {
+		t.Run(string(action), func(t *testing.T) {
+			var onNoLimit atomic.Value
+			onNoLimit.Store(ActionWait)
+			rule := func(*asynq.Task) (Rule, error) {
+				return Rule{Needs: []throttle.Need{{Limit: "api"}}, OnNoLimit: onNoLimit.Load().(Action)}, nil
+			}
+			virtual(t, settings{config: quick, rule: rule}, func(t *testing.T, st *stack) {
+				ids := st.enqueueN(jobs, "it")
+				time.Sleep(5 * time.Minute)
+				st.wantRuns(0)
+				onNoLimit.Store(action)
+				st.server.RulesChanged()
+				time.Sleep(5 * time.Second)
+				if action == ActionRun {
+					st.wantOnceEach(jobs)
+					return
+				}
+				for _, id := range ids {
+					st.wantJob(id, asynq.TaskStateArchived, "no such limit: api")
+				}
+			})
+		})
 	}
 }

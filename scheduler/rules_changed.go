@@ -33,7 +33,8 @@ const (
 
 // RulesChanged calls RuleFor for all waiting jobs of the server's queues. Jobs whose needs or
 // fairness key have changed request permits again, the longest waiting first, at about 1,000 a
-// second, and keep their waiting time. RulesChanged returns at once, and may be called at any time,
+// second, and keep their waiting time. So do jobs that need a limit which does not exist, if their
+// rule no longer lets them wait for it. RulesChanged returns at once, and may be called at any time,
 // from any goroutine. It must be called on each server whose rules change. Start compares the rules
 // by itself.
 func (s *Server) RulesChanged() {
@@ -69,11 +70,15 @@ func (s *scope) watchRules(ctx context.Context) {
 	}
 }
 
-// promoteChanged promotes all waiting jobs whose rule has other needs now, so that they request
-// permits again. The result sent is the number of promoted jobs.
+// promoteChanged promotes all waiting jobs whose rule has other needs now, or no longer waits for
+// limits that do not exist, so that they request permits again. The result sent is the number of promoted jobs.
 func (s *scope) promoteChanged(ctx context.Context) (sent int, err error) {
 	if !s.canPromote.Load() {
 		return 0, nil // asynq's polls bring the jobs back, and each then gets its new rule
+	}
+	defined, err := s.limiter.Limits(ctx)
+	if err != nil {
+		return 0, err
 	}
 	var changed []waitdb.Record
 	for cursor, more := uint64(0), true; more; more = cursor != 0 {
@@ -81,7 +86,7 @@ func (s *scope) promoteChanged(ctx context.Context) (sent int, err error) {
 		if records, cursor, err = s.limiter.Records(ctx, cursor, dispatcher.PageSize); err != nil {
 			return 0, err
 		}
-		if changed, err = s.appendChanged(ctx, changed, records); err != nil {
+		if changed, err = s.appendChanged(ctx, changed, records, defined); err != nil {
 			return 0, err
 		}
 	}
@@ -107,11 +112,12 @@ func (s *scope) promoteChanged(ctx context.Context) (sent int, err error) {
 	return sent, nil
 }
 
-// appendChanged appends the records whose job has a rule with other needs now. It calls RuleFor for
+// appendChanged appends the records whose job has a rule with other needs now, or with needs of limits
+// that are not defined and an OnNoLimit that does not wait. It calls RuleFor for
 // all jobs of a queue at once, because any call may take long. A job whose rule returns an error
 // continues to wait, because a new attempt would fail. A job whose rule panics is appended, so that
 // its next attempt fails, as after any panic of RuleFor.
-func (s *scope) appendChanged(ctx context.Context, changed, records []waitdb.Record) ([]waitdb.Record, error) {
+func (s *scope) appendChanged(ctx context.Context, changed, records []waitdb.Record, defined []throttle.Limit) ([]waitdb.Record, error) {
 	for _, queue := range s.queues {
 		var waiting []waitdb.Record
 		var ids []string
@@ -136,7 +142,9 @@ func (s *scope) appendChanged(ctx context.Context, changed, records []waitdb.Rec
 				continue
 			}
 			rule, ok := usercode.Receive(wait, rules[i])
-			if _, panicked := errors.AsType[*usercode.PanicError](rule.Err); ok && (panicked || rule.Err == nil && !waitsFor(r, rule.Value)) {
+			_, panicked := errors.AsType[*usercode.PanicError](rule.Err)
+			asksAgain := rule.Err == nil && (!waitsFor(r, rule.Value) || endsWait(rule.Value, defined))
+			if ok && (panicked || asksAgain) {
 				changed = append(changed, r)
 			}
 		}
@@ -157,6 +165,13 @@ func waitsFor(r waitdb.Record, rule Rule) bool {
 		meters, costs = append(meters, n.Limit+"|"+n.Key), append(costs, strconv.Itoa(n.Cost))
 	}
 	return r.Lane == fairqueue.Lane(r.Queue, meters, fairqueue.FairnessLine(rule.FairnessKey, rule.FairnessWeight)) && r.Costs == strings.Join(costs, ",")
+}
+
+// endsWait reports whether a rule needs a limit that is not defined, and does not wait for it.
+func endsWait(rule Rule, defined []throttle.Limit) bool {
+	return cmp.Or(rule.OnNoLimit, ActionWait) != ActionWait && slices.ContainsFunc(rule.Needs, func(n throttle.Need) bool {
+		return !slices.ContainsFunc(defined, func(l throttle.Limit) bool { return l.Name == n.Limit })
+	})
 }
 
 // requirementsOf returns what a pending job will request, by its rule. The result known is false if

@@ -398,10 +398,10 @@ var timeLimits = []struct{ waits, constants, then, sees string }{
 		"nothing",
 	},
 	{
-		"Permits that exist, for the start of their job",
-		"scheduler.maxPermitAge",
-		"the job gives them back and asks again",
-		"a job's permits expire before it starts, at the third time",
+		"Permits that exist, for the start of their job: of windows, of other kinds",
+		"internal/waitdb.MaxWindowAge scheduler.maxPermitAge",
+		"the job gives them back and asks again; if no job of a window starts in time, the first time doubles up to the second",
+		"jobs of windows start late; a job's permits expire before it starts, at the third time",
 	},
 	{
 		"The permits of a granted job",
@@ -518,7 +518,7 @@ internal/stats.sampleLifetime internal/stats.streamLength internal/stats.writeIn
 internal/waitdb.Advance internal/waitdb.maxBlock
 scheduler.archiveInterval scheduler.claimInterval scheduler.delayedTaskCheckInterval scheduler.deniedWindow scheduler.emptyQueuePause
 scheduler.heartbeat scheduler.lateLease scheduler.maxCountPeriod scheduler.maxErrorPause scheduler.maxPoll scheduler.maxRest scheduler.missingInterval
-scheduler.minPoll scheduler.noPause scheduler.promotePause scheduler.reportPeriod scheduler.restoreFor
+scheduler.minPoll scheduler.noPause scheduler.promotePause scheduler.reportPeriod scheduler.restoreFor scheduler.slowTime
 scheduler.busyPause scheduler.foreignInterval scheduler.goodbyeTime scheduler.maxRestoreRest scheduler/cron.day scheduler/cron.minRetention scheduler/cron.retryEvery scheduler/cron.syncEvery
 tasks.longestWait tasks.maxPutBack tasks.robotsMaxHold tasks.robotsMinHold tasks/internal/robots.maxDelay
 throttle.Day throttle.Month throttle.Week throttle.maxFill throttle.maxHold

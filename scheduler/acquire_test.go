@@ -3,6 +3,7 @@ package scheduler
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -14,6 +15,7 @@ import (
 	"github.com/headgate/headgate/internal/asynqdb"
 	"github.com/headgate/headgate/internal/waitdb"
 	"github.com/headgate/headgate/throttle"
+	"github.com/headgate/headgate/throttle/throttletest"
 )
 
 // TestAcquire_DeniedJobsMeetNoWorker: of jobs that are fetched together, those that must wait go
@@ -111,21 +113,104 @@ func TestStalePermits_NotUsed(t *testing.T) {
 	})
 }
 
-// TestStalePermits_GivenBack: a slow process spends no permits of a quota.
+// TestStalePermits_GivenBack: a slow process spends no permits of a quota. A job whose permits are
+// too old gives them back and asks again. The permits of windows become too old sooner.
 func TestStalePermits_GivenBack(t *testing.T) {
-	for _, kind := range []throttle.Kind{throttle.FixedWindow, throttle.SlidingLog, throttle.SlidingWindow} {
+	for kind, age := range map[throttle.Kind]time.Duration{
+		throttle.FixedWindow: waitdb.MaxWindowAge, throttle.SlidingLog: waitdb.MaxWindowAge, throttle.SlidingWindow: waitdb.MaxWindowAge,
+		throttle.Funnel: maxPermitAge, throttle.TokenBucket: maxPermitAge,
+	} {
 		few := throttle.Limit{Name: "api", Kind: kind, Rate: throttle.PerDay(2)}
-		virtual(t, settings{limits: []throttle.Limit{few}}, func(t *testing.T, st *stack) {
-			a := st.request("job", queuePosition{})
-			time.Sleep(maxPermitAge + time.Millisecond)
-			st.must(st.server.try(t.Context(), a, a.task, asynq.HandlerFunc(func(context.Context, *asynq.Task) error { return nil })))
-			d, err := st.limiter.AllowN(t.Context(), "api", "", 0)
-			st.must(err)
-			if d.Remaining != 1 {
-				t.Errorf("%s: %d permits are left, want 1", kind, d.Remaining)
-			}
-		})
+		if !isWindow(few) {
+			few.Capacity = 2
+		}
+		for late, asks := range map[time.Duration]int{age: 1, age + time.Millisecond: 2} {
+			virtual(t, settings{limits: []throttle.Limit{few}}, func(t *testing.T, st *stack) {
+				a := st.request("job", queuePosition{})
+				time.Sleep(late)
+				st.must(st.server.try(t.Context(), a, a.task, asynq.HandlerFunc(func(context.Context, *asynq.Task) error { return nil })))
+				d, err := st.limiter.AllowN(t.Context(), "api", "", 0)
+				st.must(err)
+				if d.Remaining != 1 || len(st.limiter.allowed) != asks {
+					t.Errorf("%s, %s late: %d permits are left and the job asked %d times, want 1 and %d", kind, late, d.Remaining, len(st.limiter.allowed), asks)
+				}
+			})
+		}
 	}
+}
+
+// TestStalePermits_Starts: processes stop for a moment between the permits and the start of jobs,
+// again and again. No window of starts holds more than its kind promises, all jobs run, and almost
+// no permit is lost.
+func TestStalePermits_Starts(t *testing.T) {
+	slow(t)
+	for _, kind := range []throttle.Kind{throttle.FixedWindow, throttle.SlidingLog, throttle.SlidingWindow, throttle.TokenBucket, throttle.Funnel} {
+		limit := throttle.Limit{Name: "api", Kind: kind, Rate: throttle.PerSecond(20)}
+		if kind == throttle.TokenBucket {
+			limit.Capacity = 5
+		}
+		for seed := range uint64(2) {
+			random := rand.New(rand.NewPCG(seed, 1))
+			late := 0
+			stops := func(_ waitdb.Job, _ []throttle.Need, d waitdb.Decision) {
+				if d.OK() && random.IntN(20) == 0 {
+					stop := time.Duration(random.IntN(120)) * time.Millisecond
+					if time.Sleep(stop); stop > waitdb.MaxWindowAge {
+						late++
+					}
+				}
+			}
+			virtual(t, settings{config: asynq.Config{Concurrency: 30}, limits: []throttle.Limit{limit}, asked: stops}, func(t *testing.T, st *stack) {
+				began, other := time.Now(), st.beside(settings{config: asynq.Config{Concurrency: 30}, limits: []throttle.Limit{limit}, asked: stops})
+				st.enqueueN(400, "")
+				time.Sleep(time.Minute)
+				var starts []throttletest.Admission
+				last := time.Duration(0)
+				for _, r := range append(st.ran(), other.ran()...) {
+					starts = append(starts, throttletest.Admission{At: r.at.UnixMicro(), Cost: 1})
+					last = max(last, r.at.Sub(began))
+				}
+				if err := throttletest.CheckStarts(limit, starts, latestStart(isWindow(limit), st.server, other.server)); err != nil {
+					t.Errorf("seed %d: %v", seed, err)
+				}
+				if len(starts) != 400 || late == 0 || last > 25*time.Second {
+					t.Errorf("%s, seed %d: %d jobs ran, the last after %s, want 400 in about 20 s; %d were late", kind, seed, len(starts), last, late)
+				}
+			})
+		}
+	}
+}
+
+// TestStalePermits_SlowMachine: no job of a window can start in time on a machine that takes 70 ms
+// for it. Its jobs run nevertheless, no later than the age that is allowed there, and the log says so
+// once. A minute after the last late job, starts must be as young as elsewhere again.
+func TestStalePermits_SlowMachine(t *testing.T) {
+	limit := throttle.Limit{Name: "api", Kind: throttle.SlidingLog, Rate: throttle.PerSecond(20)}
+	var log journal
+	isSlow := true
+	slowly := func(_ waitdb.Job, _ []throttle.Need, d waitdb.Decision) {
+		if d.OK() && isSlow {
+			time.Sleep(70 * time.Millisecond)
+		}
+	}
+	virtual(t, settings{config: oneWorker, limits: []throttle.Limit{limit}, asked: slowly, log: log.logger()}, func(t *testing.T, st *stack) {
+		age := func() time.Duration { return max(waitdb.MaxWindowAge, st.server.permitAge.raised) }
+		st.enqueueN(100, "")
+		time.Sleep(30 * time.Second)
+		st.wantOnceEach(100)
+		if n := log.times("windows"); n != 1 || age() != 80*time.Millisecond {
+			t.Errorf("logged %d times, want once; starts are allowed after %s, want 80ms\n%s", n, age(), &log)
+		}
+		isSlow = false
+		time.Sleep(slowTime)
+		st.enqueueN(1, "")
+		time.Sleep(time.Second)
+		st.enqueueN(1, "")
+		time.Sleep(time.Second)
+		if age() != waitdb.MaxWindowAge {
+			t.Errorf("a minute later starts are allowed after %s, want %s", age(), waitdb.MaxWindowAge)
+		}
+	})
 }
 
 // request requests permits for a job that asynq does not have, and waits for the result.

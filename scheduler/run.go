@@ -22,9 +22,6 @@ const (
 	reportTimeout = 5 * time.Second
 	// maxMargin is the maximum time between the cancellation of a handler and the end of its lease.
 	maxMargin = 5 * time.Second
-	// maxPermitAge is the maximum age of permits when the handler starts, because the limiter
-	// counts them at the time of the request.
-	maxPermitAge = 100 * time.Millisecond
 )
 
 var (
@@ -128,11 +125,28 @@ func (s *Server) try(ctx context.Context, a *attempt, task *asynq.Task, next asy
 		}
 		a.refund(ctx)
 		a.position, a.isNew = a.nextPosition(), false
-		if a.staleRuns++; a.staleRuns == 3 {
-			s.log.Warn("a job's permits expire before it starts: this machine or the connection to Redis is too slow", "job", a.ID, "queue", a.Queue)
-		}
 		a.scope.requestPermits(a)
 	}
+}
+
+// permitsTooOld reports whether the attempt's permits are too old to start its handler. It logs that
+// this machine is too slow: once if it is too slow for waitdb.MaxWindowAge, and for each job whose
+// permits are older than maxPermitAge three times.
+func (a *attempt) permitsTooOld() bool {
+	age := script.Elapsed(a.decision.TakenAt, time.Now())
+	tooOld, hasGrown := age > maxPermitAge, false
+	if a.decision.Windowed {
+		tooOld, hasGrown = a.scope.permitAge.check(a.decision.TakenAt, age)
+	}
+	if hasGrown {
+		a.scope.log.Warn("jobs of windows start late: this machine or the connection to Redis is too slow", "up_to", maxPermitAge, "job", a.ID, "queue", a.Queue)
+	}
+	if age > maxPermitAge {
+		if a.staleRuns++; a.staleRuns == 3 {
+			a.scope.log.Warn("a job's permits expire before it starts: this machine or the connection to Redis is too slow", "job", a.ID, "queue", a.Queue)
+		}
+	}
+	return tooOld
 }
 
 // refund gives back permits that the job took and cannot use any more. If a call of Settle fails,
@@ -162,7 +176,7 @@ func (a *attempt) run(ctx context.Context, next asynq.Handler) (stale bool, err 
 	ctx, traced := a.traceRun(ctx)
 	err = errPanicked // if ProcessTask does not return
 	defer func() { traced(err) }()
-	if a.decision.OK() && script.Elapsed(a.decision.TakenAt, time.Now()) > maxPermitAge { // checked last, because this process may have been stopped until now
+	if a.decision.OK() && a.permitsTooOld() { // checked last, because this process may have been stopped until now
 		stopTimer()
 		return true, errStale
 	}

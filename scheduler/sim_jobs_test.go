@@ -359,6 +359,8 @@ func (w *sim) starts(ctx context.Context, id string) {
 		w.breaksFor(id, "its handler began without permits")
 	}
 	from := d.At.Add(d.BeginIn)
+	h, _ := ctx.Value(attemptKey{}).(*attempt)
+	latest := latestStart(h.decision.Windowed, h.scope.Server)
 	for _, taken := range d.Taken {
 		all := w.meters[taken.Limit+"|"+taken.Key]
 		i := slices.IndexFunc(all, func(a *admission) bool {
@@ -372,7 +374,7 @@ func (w *sim) starts(ctx context.Context, id string) {
 		a.started, a.left = time.Now(), a.byRedis
 		if ahead, steady := w.clock.now(a.started.Add(-10 * time.Second)); steady {
 			a.left = a.started.Add(ahead)
-			if late := a.left.Sub(a.byRedis); late > maxPermitAge || late < 0 {
+			if late := a.left.Sub(a.byRedis); late > latest || late < 0 {
 				w.breaksFor(id, "its handler began %s after its permits existed", late)
 			}
 		}

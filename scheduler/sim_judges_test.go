@@ -262,8 +262,12 @@ func (w *sim) judgeBlock(meter, id string, d throttle.Decision) {
 
 // judgeMeters asks the oracle about every meter, between the moments at which its limit changed or
 // it was lost: about the permits that it gave, and about the jobs that started. These may start up
-// to maxPermitAge after their permits existed, and no later.
+// to latestStart after their permits existed, and no later.
 func (w *sim) judgeMeters() {
+	var servers []*Server
+	for _, p := range w.processes {
+		servers = append(servers, p.server)
+	}
 	for meter, admissions := range w.meters {
 		name, _, _ := strings.Cut(meter, "|")
 		limit := w.defined(name)
@@ -274,7 +278,8 @@ func (w *sim) judgeMeters() {
 			}
 			own = e.meter != "" || own && e.stays
 			permits, starts := w.during(limit, admissions, from, e.at)
-			for what, err := range map[string]error{"permits": throttletest.Check(limit, permits), "starts": throttletest.CheckStarts(limit, starts, maxPermitAge)} {
+			late := latestStart(isWindow(limit), servers...)
+			for what, err := range map[string]error{"permits": throttletest.Check(limit, permits), "starts": throttletest.CheckStarts(limit, starts, late)} {
 				if err != nil {
 					from, to := from.Sub(w.began), e.at.Sub(w.began)
 					w.breaks(w.lanesAtMeter(meter), from.Microseconds(), to.Microseconds(), "%s of meter %s, from %s to %s: %v", what, meter, from, to, err)

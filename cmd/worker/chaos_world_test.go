@@ -39,6 +39,7 @@ type chaos struct {
 	api         *httptest.Server
 	deployments []deployment
 	workers     map[string]*workerProcess
+	logs        []string // paths of the workers' logs
 
 	queueOf map[string]string // job ID to queue
 	ended   map[string]bool   // by job ID
@@ -201,6 +202,7 @@ func (c *chaos) startWorker(deployment, number int) {
 		c.t.Fatal(err)
 	}
 	defer log.Close()
+	c.logs = append(c.logs, log.Name())
 	cmd.Stderr, cmd.Stdout = log, log
 	if err := cmd.Start(); err != nil {
 		c.t.Fatal(err)

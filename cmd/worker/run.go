@@ -19,6 +19,9 @@ import (
 	"github.com/headgate/headgate/cmd/internal/config"
 	"github.com/headgate/headgate/cmd/internal/worker"
 	"github.com/headgate/headgate/internal/display"
+	"github.com/headgate/headgate/internal/duration"
+	"github.com/headgate/headgate/internal/waitdb"
+	"github.com/headgate/headgate/throttle"
 )
 
 type runCommand struct {
@@ -125,6 +128,9 @@ func printSetup(out io.Writer, path string, conf *config.Config) {
 	line("queues", "%s; %d jobs at once", strings.Join(queues, ", "), conf.Concurrency)
 	for _, l := range conf.Limits {
 		line("limit", "%s %s", l.Name, l)
+		if text := startsText(l); text != "" {
+			line("", "  %s", text)
+		}
 		for _, key := range slices.Sorted(maps.Keys(l.Overrides)) {
 			line("", "  %s: %s", display.Key(key), l.Overrides[key])
 		}
@@ -153,6 +159,19 @@ func printSetup(out io.Writer, path string, conf *config.Config) {
 	for _, s := range conf.Schedules.Entries() {
 		line("schedule", "%s %s at %s, next %s", s.Name, s.Type, s.Cron, tick{s.Next(time.Now())})
 	}
+}
+
+// startsText says how close an API sees the calls of two windows of a limit. It returns "" for a kind
+// without windows.
+func startsText(l throttle.Limit) string {
+	if !slices.Contains([]throttle.Kind{throttle.FixedWindow, throttle.SlidingLog, throttle.SlidingWindow}, l.Kind) {
+		return ""
+	}
+	if jitter := l.Margin - waitdb.MaxWindowAge; jitter >= 0 {
+		return fmt.Sprintf("at most %d starts in each window, and %s are left for the network's jitter", l.Rate.N, duration.Exact(jitter))
+	}
+	return fmt.Sprintf("jobs start up to %s after their permits: for a strict API, set a margin of that plus the network's jitter",
+		duration.Exact(waitdb.MaxWindowAge))
 }
 
 func needText(n config.Need) string {

@@ -30,6 +30,9 @@ type Decision struct {
 	// WantsFeedback reports whether the limiter must know how the job's call went, because a limit
 	// of the job adapts its rate.
 	WantsFeedback bool
+	// Windowed reports whether an allowed job took permits of a window, which the limiter counts by
+	// the clock.
+	Windowed bool
 	// Late is how long the permits of a granted job were reserved before it took them. It is zero
 	// for a job that did not wait, or took its permits in advance. It is negative if a job that
 	// waited had no reservation.
@@ -66,7 +69,7 @@ func (db *DB) decide(
 			d.Blocked = microseconds(n[9] - n[2])
 		}
 	case throttle.Allowed:
-		d.WantsFeedback = n[8] == 1
+		d.WantsFeedback, d.Windowed = n[8]&1 != 0, n[8]&2 != 0
 		if waited := n[9+2*len(needs):]; len(waited) > 0 { // start of the wait, number of denials, start of the reservation or 0
 			d.Waited, d.Denials = microseconds(min(n[2], n[3])-waited[0]), int(waited[1])
 			if d.Late = -1; waited[2] > 0 {

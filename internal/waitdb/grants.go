@@ -16,6 +16,11 @@ import (
 // many jobs.
 const Advance = 40 * time.Millisecond
 
+// MaxWindowAge is the maximum age of a window's permits when the handler starts. A window gives all
+// its permits at once, so if the calls of one window are late, an API sees them close to the calls of
+// the next window.
+const MaxWindowAge = 20 * time.Millisecond
+
 // Grant tries turns in order. now is Redis's clock in Unix microseconds. held is false if another
 // process has become the leader. If the reply was lost and the command was repeated, there are no
 // results, and the jobs may be granted.

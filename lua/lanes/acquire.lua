@@ -45,8 +45,8 @@
 --                   not exist, -1 if its limit is for other apps
 --   time_us         microseconds. allowed: shortest of the job's leases, 0 if it has no lease;
 --                   denied: time for which the caller should put the job back
---   flag            allowed: 1 if the limiter wants feedback about the call; denied: 1 if the start
---                   is known; else 0
+--   flag            allowed: the sum of 1 if the limiter wants feedback about the call, and 2 if permits
+--                   of a window were taken; denied: 1 if the start is known, else 0
 --   mark, given     allowed only, for each need: see the argument of the same name of charge.lua
 --   since_us        allowed only, of a job that waited: start of its wait, Unix microseconds
 --   denials         number of the job's denials; present if since_us is

@@ -22,14 +22,15 @@ type inFlight struct {
 	last       int64                         // number of the last attempt
 	occupied   int                           // number of occupied worker slots
 	putBacks   map[*attempt]*asynqdb.PutBack // put-backs that Redis may not have written
-	heartbeats atomic.Int32                  // calls of asynq's heartbeat that wait for Redis
+	heartbeats atomic.Int64                  // begins and ends of calls of asynq's heartbeat: odd while one waits for Redis
 }
 
 const (
 	// lastNumber is the last number of an attempt. After it the numbers begin again.
 	lastNumber = 1_000_000
 	// goodbyeTime is the time in which an asynq worker whose context has ended tells asynq's
-	// heartbeat so. While a heartbeat waits for Redis, the worker waits for the heartbeat.
+	// heartbeat so. While a heartbeat calls Redis, several times in a row, the worker waits for the
+	// heartbeat.
 	goodbyeTime = time.Millisecond
 )
 
@@ -150,8 +151,9 @@ func (f *inFlight) leave(a *attempt) {
 	a.isLeft = true
 	f.release(a)
 	f.mu.Unlock()
+	before := f.heartbeats.Load()
 	time.AfterFunc(goodbyeTime, func() {
-		if f.heartbeats.Load() > 0 {
+		if now := f.heartbeats.Load(); now != before || now%2 == 1 {
 			f.leave(a)
 			return
 		}

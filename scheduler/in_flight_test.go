@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -384,4 +385,33 @@ func TestAttempt_SlowEnd(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestInFlight_HeartbeatBetweenCalls: an attempt that ends while asynq's heartbeat waits for Redis stays
+// in the registry until the heartbeat has made all its calls.
+func TestInFlight_HeartbeatBetweenCalls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := &redisClient{s: &Server{}}
+		f := &client.s.inFlight
+		ended := client.heartbeat()
+		a := &attempt{Job: asynqdb.Job{JobID: job{Queue: "default", ID: "it"}}}
+		f.add(a)
+		f.run(a, nil)
+		f.leave(a)
+		for range 5 {
+			time.Sleep(goodbyeTime / 2)
+			ended()
+			time.Sleep(3 * goodbyeTime / 4) // the registry looks once meanwhile
+			ended = client.heartbeat()
+			time.Sleep(time.Second)
+			if busy, _ := f.isBusy("it"); !busy {
+				t.Fatal("the attempt has left while a heartbeat waits")
+			}
+		}
+		ended()
+		time.Sleep(2 * goodbyeTime)
+		if busy, _ := f.isBusy("it"); busy {
+			t.Error("the attempt stays")
+		}
+	})
 }

@@ -2,6 +2,7 @@ package scheduler
 
 import (
 	"context"
+	"maps"
 	"sync"
 	"time"
 
@@ -34,6 +35,7 @@ func (m *missingLimits) mayWarn(limit string) bool {
 	if m.warned == nil {
 		m.warned = map[string]time.Time{}
 	}
+	maps.DeleteFunc(m.warned, func(_ string, at time.Time) bool { return now.Sub(at) >= missingInterval }) // a program may make up names
 	m.warned[limit] = now
 	return true
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -161,4 +162,23 @@ func TestMissingLimit_RuleNoLongerWaits(t *testing.T) {
 			})
 		})
 	}
+}
+
+// missingLimits warns of each limit once in missingInterval, and forgets limits that jobs needed before.
+func TestMissingLimits_Forgets(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var m missingLimits
+		for i := range 300 {
+			if due := m.mayWarn("again"); due != (i%60 == 0) {
+				t.Fatalf("after %d min: a warning is due: %t", i, due)
+			}
+			if !m.mayWarn(fmt.Sprint(i)) || m.mayWarn(fmt.Sprint(i)) {
+				t.Fatalf("limit %d: want one warning", i)
+			}
+			time.Sleep(time.Minute)
+		}
+		if n := len(m.warned); n > 62 {
+			t.Errorf("%d limits are kept, want those of an hour", n)
+		}
+	})
 }

@@ -67,10 +67,11 @@ func (q *redisClient) run(ctx context.Context, c *asynqdb.Call, send func() *red
 	return cmd
 }
 
-// heartbeat notes that a call of asynq's heartbeat waits for Redis, until it calls the result.
+// heartbeat notes that a call of asynq's heartbeat waits for Redis, until it calls the result. The
+// heartbeat makes one call at a time.
 func (q *redisClient) heartbeat() (ended func()) {
 	q.s.inFlight.heartbeats.Add(1)
-	return func() { q.s.inFlight.heartbeats.Add(-1) }
+	return func() { q.s.inFlight.heartbeats.Add(1) }
 }
 
 // ZAddXX implements redis.SortedSetCmdable. asynq extends leases with it, even of jobs that another

@@ -129,6 +129,9 @@ func (c *Core) SetSlots(now int64, name string, report SlotReport) {
 			s.queues, q.servers = append(s.queues, q), append(q.servers, s)
 		}
 	}
+	if len(report.Queues) != len(s.queues) || len(report.Arrived) != len(s.queues) {
+		return // not of this server: any client of Redis can send notifications
+	}
 	for i, q := range s.queues {
 		switch {
 		case !slices.ContainsFunc(q.servers, func(o *server) bool { return o.isAlive(now) }):

@@ -111,3 +111,13 @@ func TestSlots_SharedByQueues(t *testing.T) {
 		t.Error("the slot that a job of the other queue will take is free")
 	}
 }
+
+// A report that does not have the queues of its server changes nothing.
+func TestSlots_OtherQueues_Ignored(t *testing.T) {
+	c, now := busyQueue()
+	c.SetSlots(now, "server", SlotReport{Free: 0, Interval: second, Queues: []string{"busy", "other"}, Arrived: []int64{0, 0}})
+	c.Expired(now, "busy\napi|", 0, nil, true)
+	c.SetSlots(now, "server", report(5, second, 0))
+	c.SetSlots(now, "server", SlotReport{Free: 5, Queues: []string{"busy", "other"}})
+	same(t, "without a free slot", turnsAt(c, now, 3), "free", "free", "free")
+}

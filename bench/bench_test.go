@@ -15,9 +15,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestMain lets the tests' program be an idle worker, too, as [startIdler] wants it.
+// TestMain lets the tests' program be a worker, too, as [startIdler] and [startBusy] want it.
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == idleWorkerCommand {
+	if len(os.Args) > 1 && (os.Args[1] == idleWorkerCommand || os.Args[1] == busyWorkerCommand) {
 		main()
 		return
 	}
@@ -171,5 +171,16 @@ func TestNoRedisServer(t *testing.T) {
 	}
 	if _, err := exec.LookPath("node"); err == nil {
 		t.Error("node is still on the PATH: the test shows nothing")
+	}
+}
+
+func TestBusy(t *testing.T) {
+	rows := rowsOf(t, "busy", "--queues=1", "--repeat=1", "--warmup=1s", "--observe=1s")
+	want := sortedWords("case system limit_used limit_used_worst busy_queues_share")
+	if len(rows) != 1 || cmp.Diff(want, keysOf(rows[0])) != "" {
+		t.Fatalf("%v, want a row with %v", rows, want)
+	}
+	if used := rows[0]["limit_used"].(float64); used <= 0 || used > 1.1 {
+		t.Errorf("%v of the limit used", used)
 	}
 }

@@ -20,6 +20,7 @@ type commands struct {
 	Shards   shardsCommand   `cmd:"" help:"The cost of a throttled job in a queue with 1, 4 and 16 shards, on one Redis and on a cluster."`
 	Scripts  scriptsCommand  `cmd:"" help:"The cost of each script in Redis, in commands, instructions and time, beside asynq's and redis_rate's."`
 	Idle     idleCommand     `cmd:"" help:"The cost of idle workers, beside asynq's."`
+	Busy     busyCommand     `cmd:"" help:"The part of a funnel that is used while some queues have no free worker."`
 }
 
 func main() {
@@ -35,6 +36,9 @@ func main() {
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if len(args) == 3 && args[0] == idleWorkerCommand {
 		return idleWorker(args[1], args[2])
+	}
+	if len(args) == 3 && args[0] == busyWorkerCommand {
+		return busyWorker(args[1], args[2])
 	}
 	parser, err := kong.New(&commands{}, kong.Name("bench"), kong.Writers(stdout, stderr),
 		kong.Description("Measures headgate beside other systems on a redis-server of its own."))

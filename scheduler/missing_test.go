@@ -3,6 +3,7 @@ package scheduler
 import (
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -180,5 +181,24 @@ func TestMissingLimits_Forgets(t *testing.T) {
 		if n := len(m.warned); n > 62 {
 			t.Errorf("%d limits are kept, want those of an hour", n)
 		}
+	})
+}
+
+// Jobs in all shards of a queue wait for a limit that does not exist. The log says so once, and all run
+// when it is defined.
+func TestMissingLimit_Shards(t *testing.T) {
+	var log proctest.Log
+	s := crawlSettings(8)
+	s.limits, s.log = slices.DeleteFunc(s.limits, func(l throttle.Limit) bool { return l.Name == "total" }), slog.New(slog.NewTextHandler(&log, nil))
+	virtual(t, s, func(t *testing.T, st *stack) {
+		enqueueCrawl(t, st.rdb, 100, 40)
+		time.Sleep(2 * time.Minute)
+		st.wantRuns(10)
+		if n := strings.Count(log.String(), "jobs wait until their limit is defined"); n != 1 {
+			t.Errorf("the warning was logged %d times, want once:\n%s", n, log.String())
+		}
+		st.must(st.server.Define(t.Context(), crawlLimits()...))
+		time.Sleep(10 * time.Second)
+		st.wantRuns(110)
 	})
 }

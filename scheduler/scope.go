@@ -37,7 +37,6 @@ type scope struct {
 	requests  requestQueue
 	deniedAt  atomic.Int64 // time of the last denial, in Unix nanoseconds
 	slots     slotTeller
-	missing   missingLimits
 	stats     *stats.Recorder
 	stopStats func() // writes the stats and stops the recorder
 

@@ -57,6 +57,7 @@ type Server struct {
 	log               *slog.Logger
 	grant             time.Duration // how long permits are reserved for a granted job
 	inFlight          inFlight
+	missing           missingLimits
 	permitAge         permitAge
 	db                asynqdb.DB // of the queues
 	forgivenCrashes   int        // number of crashes of a job that do not count as failures

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/hibiken/asynq"
 
@@ -135,7 +137,7 @@ func (j *crawlJob) pace(ctx context.Context, file *robots.File) error {
 	delay, host := file.CrawlDelay, canonical.HostOf(j.page.URL)
 	cause := fmt.Sprintf("robots.txt of %s asks for a Crawl-delay of %s", origin(j.page.URL), duration.Text(delay))
 	rule, _ := scheduler.GetRule(ctx)
-	limited := slices.ContainsFunc(rule.Needs, func(n throttle.Need) bool { return strings.Contains(n.Key, host) })
+	limited := slices.ContainsFunc(rule.Needs, func(n throttle.Need) bool { return hasHost(n.Key, host) })
 	rate := cmp.Or(j.Rate, DefaultCrawlRate)
 	if own := rate.Per / time.Duration(max(1, rate.N)); !limited && own > delay {
 		delay = own
@@ -156,6 +158,18 @@ func (j *crawlJob) pace(ctx context.Context, file *robots.File) error {
 		return err
 	}
 	return putBack(wait, cause)
+}
+
+// hasHost reports whether a key contains a host, and not only a longer name with the same letters.
+func hasHost(key, host string) bool {
+	isName := func(r rune) bool { return r == '.' || r == '-' || unicode.IsLetter(r) || unicode.IsDigit(r) }
+	before, after, found := strings.Cut(key, host)
+	if !found {
+		return false
+	}
+	last, _ := utf8.DecodeLastRuneInString(before)
+	next, _ := utf8.DecodeRuneInString(after)
+	return !isName(last) && !isName(next) || hasHost(after, host)
 }
 
 // putBack returns the error that puts the job back for wait. The run does not count as a failure.

@@ -234,6 +234,7 @@ func TestCrawl_NoLimitByHost(t *testing.T) {
 	}{
 		{throttle.Rate{}, scheduler.Rule{}, time.Second},
 		{throttle.Rate{}, scheduler.Rule{Needs: []throttle.Need{{Limit: "host", Key: "another.example"}}}, time.Second},
+		{throttle.Rate{}, scheduler.Rule{Needs: []throttle.Need{{Limit: "host", Key: "extra.test"}}}, time.Second}, // contains a.test
 		{throttle.Every(5 * time.Second), scheduler.Rule{}, 5 * time.Second},
 	} {
 		links := map[string][]string{"/0": {}}
@@ -243,6 +244,9 @@ func TestCrawl_NoLimitByHost(t *testing.T) {
 		}
 		crawlWith(t, map[string]http.HandlerFunc{"a.test": pages("", links)}, func(string) scheduler.Rule { return test.rule }, func(c *crawling) {
 			c.handler.Rate = test.rate
+			if err := c.limiter.SetKey(c.t.Context(), "host", "extra.test", throttle.Override{Rate: throttle.PerSecond(100)}); err != nil {
+				c.t.Fatal(err)
+			}
 			c.seed(tasks.CrawlFetch{URL: "http://a.test/0", Depth: 1})
 			time.Sleep(2 * time.Minute)
 			var last time.Time

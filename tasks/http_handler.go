@@ -199,9 +199,6 @@ func (r HTTPRequest) request(ctx context.Context) (*http.Request, error) {
 	return req, nil
 }
 
-// transport returns the transport of all calls. An http.Client would follow redirects, and show the
-// secrets of URLs in errors. The environment's proxy settings have no effect, because control would
-// check the proxy's address instead of the upstream's.
 // Times of a connection to an upstream, as in http.DefaultTransport.
 const (
 	dialTimeout   = 30 * time.Second
@@ -210,6 +207,9 @@ const (
 	idleTimeout   = 90 * time.Second
 )
 
+// transport returns the transport of all calls. An http.Client would follow redirects, and show the
+// secrets of URLs in errors. The environment's proxy settings have no effect, because control would
+// check the proxy's address instead of the upstream's.
 func (h *HTTPHandler) transport() http.RoundTripper {
 	h.once.Do(func() {
 		if h.shared = h.Transport; h.shared != nil {

@@ -202,3 +202,30 @@ func TestMissingLimit_Shards(t *testing.T) {
 		st.wantRuns(110)
 	})
 }
+
+// While jobs wait for a limit that does not exist or is paused, callers of Allow get all permits of
+// the other limits that these jobs need.
+func TestMissingLimit_LeavesOtherLimits(t *testing.T) {
+	for _, closed := range []string{"missing", "paused"} {
+		rule := Rule{Needs: []throttle.Need{{Limit: "api"}, {Limit: closed}}}
+		virtual(t, settings{rule: always(rule), limits: []throttle.Limit{funnel("api", 10, 1), funnel("paused", 1, 1)}}, func(t *testing.T, st *stack) {
+			st.must(st.limiter.Pause(t.Context(), "paused"))
+			for range 100 {
+				st.enqueue(asynq.NewTask("job", nil))
+			}
+			time.Sleep(10 * time.Second)
+			allowed := 0
+			for range 300 {
+				d, err := st.limiter.Allow(t.Context(), "api", "")
+				st.must(err)
+				if d.OK() {
+					allowed++
+				}
+				time.Sleep(100 * time.Millisecond)
+			}
+			if allowed < 297 {
+				t.Errorf("%s: %d of 300 calls were allowed, want all", closed, allowed)
+			}
+		})
+	}
+}

@@ -70,13 +70,16 @@ end
 
 -- Refuses a lane's turn. Later turns of this call that need one of the lane's meters are skipped,
 -- because they could take permits for which this lane waits. For the same reason, the meters whose
--- permits do not exist yet are marked as contended.
+-- permits do not exist yet are marked as contended. If one of the meters is closed, the lane waits
+-- there, perhaps for ever, and leaves the permits of its open meters to others.
 local function refuse(meters, held)
   -- @include mark
+  local is_closed = false
+  for i = 1, #meters do is_closed = is_closed or meters[i].closed end
   for i = 1, #meters do
     local m = meters[i]
     m.refused = true
-    if m.ready_at(m.reserved + held[i] + m.cost) > now_us then mark_contended(m.id) end
+    if (m.closed or not is_closed) and m.ready_at(m.reserved + held[i] + m.cost) > now_us then mark_contended(m.id) end
   end
   return { REFUSED }
 end

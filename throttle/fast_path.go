@@ -87,7 +87,7 @@ func (s *shared) fastLimits(ctx context.Context, needs []Need) ([]*fastLimit, er
 // TryFast requests the permits of jobs by the fast path, in their order. The needs of each job are
 // normalized. The caller must run the full script for a job with neither an allowed Decision nor an
 // Err. After a job that is not allowed, the fast path takes no permits of that job's meters for
-// later jobs. If the reply is lost and go-redis repeats the script within a minute, the repeat
+// later jobs. If the reply is lost and go-redis repeats the script within an hour, the repeat
 // takes no permit twice.
 func (s *shared) TryFast(ctx context.Context, jobs [][]Need) []*call {
 	calls := make([]*call, len(jobs))

@@ -49,6 +49,9 @@ var faultsOf = map[ingredient][]func(w *sim){
 	replicas:    {(*sim).failOver},
 	rules:       {(*sim).changeRule},
 	corruptions: {(*sim).changeRecords},
+	leases:      {(*sim).changeLease},
+	settling:    {(*sim).forgetBusyMeter},
+	latePackets: {(*sim).delayPackets, (*sim).delayPackets, (*sim).deleteLate},
 }
 
 // fault draws a fault, mostly one of the world's ingredients if these have any.
@@ -64,6 +67,17 @@ func (w *sim) fault() func(w *sim) {
 		all = faultsOf[of[w.rand.IntN(len(of))]]
 	}
 	return all[w.rand.IntN(len(all))]
+}
+
+// sureFaults are the first faults of the ingredients that would prove little without them.
+func (w *sim) sureFaults() {
+	time.Sleep(500 * time.Microsecond)
+	for _, i := range []ingredient{leases, settling, latePackets} {
+		if w.has(i) {
+			faultsOf[i][0](w)
+		}
+	}
+	time.Sleep(500 * time.Microsecond)
 }
 
 func (w *sim) note(e simEvent) {
@@ -186,7 +200,7 @@ func (w *sim) resetMeter() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.unblock(meter)
-	delete(w.meters, meter)
+	w.forget(meter)
 }
 
 // simBlock is a meter that no call may pass until a time by the limiter's clock.

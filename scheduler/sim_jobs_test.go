@@ -66,9 +66,13 @@ type admission struct {
 	byRedis   time.Time // when its permits began to exist, by the limiter's clock
 	started   time.Time // when its handler began; zero if it did not
 	left      time.Time // the same by the limiter's clock
+	ended     time.Time // when its handler returned, or was told to stop; zero if its process died first
 	cost      int
 	holder    string
 	job       string
+	settles   int  // how many of its permits its job has not used, and will give back
+	debt      bool // what a job needed in addition
+	forgotten bool // the meter was reset or lost since
 }
 
 func (w *sim) lane(i int) *simLane {
@@ -78,6 +82,9 @@ func (w *sim) lane(i int) *simLane {
 	}
 	l.needs = w.needs()
 	l.name = fmt.Sprintf("lane %d", i)
+	if w.has(settling) { // long enough for a fault
+		l.takes = max(l.takes, milliseconds(200+int(l.takes.Milliseconds())))
+	}
 	l.even = w.rand.IntN(2) == 0
 	if w.has(patience) {
 		l.mayExpire, l.patience = w.rand.IntN(3) > 0, milliseconds(between(w.rand, 1000, 30_000))
@@ -121,6 +128,12 @@ func (w *sim) order(l *simLane, id string) (o simOrder) {
 	if w.has(locks) {
 		o.unique = time.Duration(between(r, 1, 30)) * time.Second
 	}
+	if w.isCrowd(l) {
+		if o.dear = 0.1; r.IntN(8) == 0 {
+			o.dear = settlersCost
+		}
+	}
+	w.outlasts(l, &o, r)
 	if w.has(timeouts) {
 		o.timeout = o.takes.Truncate(time.Second) + time.Duration(between(r, 2, 4))*time.Second
 		o.outlives = w.has(answers) && r.IntN(3) == 0
@@ -248,7 +261,9 @@ func (w *sim) leaves(id string) {
 // admit notes that permits of a meter were given.
 func (w *sim) admit(need throttle.Need, d throttle.Decision, id string) {
 	meter := need.Limit + "|" + need.Key
-	w.meters[meter] = append(w.meters[meter], &admission{at: time.Now(), byRedis: d.At.Add(d.BeginIn), cost: need.Cost, holder: d.Holder, job: id})
+	a := &admission{at: time.Now(), byRedis: d.At.Add(d.BeginIn), cost: need.Cost, holder: d.Holder, job: id}
+	a.forgotten = a.byRedis.Before(w.forgot[meter]) // the reply came late
+	w.meters[meter] = append(w.meters[meter], a)
 	w.judgeBlock(meter, id, d)
 }
 
@@ -323,13 +338,17 @@ func (w *sim) handle(ctx context.Context, p *simProcess, id string) error {
 		w.breaksFor(id, "it runs twice at once")
 	}
 	w.noteJob(id, "running in process %d", p.index)
-	w.starts(ctx, id)
+	taken := w.starts(ctx, id)
 	if ctx.Err() != nil {
 		w.breaksFor(id, "its handler began when its context was over: %v", ctx.Err())
 	}
 	w.mu.Unlock()
+	settle := w.settlement(id, taken)
+	context.AfterFunc(ctx, func() { w.ends(taken) })
 	w.judgeLock(id)
+	w.excuse(job)
 	time.Sleep(job.takes)
+	settle(ctx)
 	w.runLong(job)
 	if job.outlives && first {
 		over := job.timeout + milliseconds(w.dice(id, -1).IntN(10_000))
@@ -348,12 +367,15 @@ func (w *sim) handle(ctx context.Context, p *simProcess, id string) error {
 	p.running--
 	job.running--
 	w.mu.Unlock()
+	w.ends(taken)
 	return w.answer(ctx, id)
 }
 
 // starts notes when a job's call leaves, and under which permits, because that is what limits are
-// for. By the limiter's clock that is not judged if the clock has stepped since.
-func (w *sim) starts(ctx context.Context, id string) {
+// for. By the limiter's clock that is not judged if the clock has stepped since. It returns what the job
+// has taken.
+func (w *sim) starts(ctx context.Context, id string) (its map[throttle.Need]*admission) {
+	its = map[throttle.Need]*admission{}
 	d, _ := GetDecision(ctx)
 	if len(d.Taken) == 0 {
 		w.breaksFor(id, "its handler began without permits")
@@ -371,6 +393,7 @@ func (w *sim) starts(ctx context.Context, id string) {
 			continue
 		}
 		a := all[i]
+		its[throttle.Need{Limit: taken.Limit, Key: taken.Key}] = a
 		a.started, a.left = time.Now(), a.byRedis
 		if ahead, steady := w.clock.now(a.started.Add(-10 * time.Second)); steady {
 			a.left = a.started.Add(ahead)
@@ -379,6 +402,7 @@ func (w *sim) starts(ctx context.Context, id string) {
 			}
 		}
 	}
+	return its
 }
 
 // mostAnswers is how often a job may end in another way than that it is done.

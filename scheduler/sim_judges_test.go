@@ -271,6 +271,7 @@ func (w *sim) judgeMeters() {
 	for meter, admissions := range w.meters {
 		name, _, _ := strings.Cut(meter, "|")
 		limit := w.defined(name)
+		w.judgeSlots(meter, admissions)
 		from, own := w.began, false
 		for _, e := range append(w.events, simEvent{at: time.Now(), lost: true}) {
 			if !e.lost && (e.limit == nil || e.limit.Name != name) || e.meter != "" && e.meter != meter || own && !e.lost && e.meter == "" {
@@ -301,10 +302,10 @@ func (w *sim) judgeMeters() {
 // decides when a lease ends that is not given back.
 func (w *sim) during(limit throttle.Limit, admissions []*admission, from, to time.Time) (permits, starts []throttletest.Admission) {
 	for _, a := range admissions {
-		if a.at.Before(from) || !a.at.Before(to) {
+		if a.forgotten || a.at.Before(from) || !a.at.Before(to) {
 			continue
 		}
-		judged := throttletest.Admission{At: a.byRedis.UnixMicro(), Cost: a.cost}
+		judged := throttletest.Admission{At: a.byRedis.UnixMicro(), Cost: a.cost, Debt: a.debt}
 		if limit.Kind == throttle.Concurrency {
 			until := w.clock.reaches(a.byRedis.Add(limit.Lease), a.at)
 			if !a.until.IsZero() && a.until.Before(until) {
@@ -330,7 +331,7 @@ const second = time.Second
 // heals is how long the effects of a fault may make lanes wait.
 var heals = map[string]time.Duration{
 	"limits paused": second, "queues paused": 3 * second, "keys blocked": second, "limits hung": 10 * second,
-	"limits changed": 2 * second, "limits redefined": 2 * second, "keys set": 2 * second, "limits opened": 2 * second,
+	"limits changed": 2 * second, "leases changed": 2 * second, "limits redefined": 2 * second, "keys set": 2 * second, "limits opened": 2 * second,
 	"jobs deleted": 5 * second, "jobs archived": 5 * second, "jobs run by hand": 5 * second, "notifications lost": 6 * second, "rules changed": 5 * second, "failovers": 10 * second,
 	"replies lost": 40 * second, "processes died": 45 * second, "processes hung": 45 * second, "processes left": 10 * second, "queues hung": 45 * second,
 	"limiters hung": 10 * second, "data lost": 65 * second, "clocks stepped": 65 * second, "records changed": 65 * second,

@@ -3,6 +3,7 @@ package scheduler
 import (
 	"context"
 	"fmt"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -26,6 +27,9 @@ func (w *sim) breaks(lanes []*simLane, from, to int64, format string, args ...an
 	b := simBreak{fmt.Sprintf(format, args...), lanes, from, to}
 	w.broken = append(w.broken, b)
 	w.history.Note(to, "", "BREAKS: %s", b.text)
+	if os.Getenv(withoutEnv) != "" { // one is enough: see takeOut
+		w.t.Error(b.text)
+	}
 }
 
 // breaksFor is for a promise to one job: what led to it began when the job was enqueued, and ended

@@ -25,23 +25,26 @@ import (
 type ingredient string
 
 const (
-	costs       ingredient = "costs"       // the jobs of one lane cost from 1 to all that its limits give at once
-	answers     ingredient = "answers"     // handlers get a 429, fail, and put jobs back
-	patience    ingredient = "patience"    // jobs have a MaxWait or a Deadline
-	timeouts    ingredient = "timeouts"    // and a Timeout, which some of them outlive
-	locks       ingredient = "locks"       // jobs are Unique
-	callers     ingredient = "callers"     // callers take permits without a queue
-	strict      ingredient = "strict"      // one queue goes before the other
-	rules       ingredient = "rules"       // what the jobs of a lane need changes
-	changes     ingredient = "changes"     // operators set and unset keys, block them, reset meters and redefine limits
-	outages     ingredient = "outages"     // the limiter and processes hang, others leave
-	replicas    ingredient = "replicas"    // a replica takes over that lacks the last writes
-	corruptions ingredient = "corruptions" // records of the scope are changed by hand
-	fairness    ingredient = "fairness"    // jobs have fairness keys
-	writeBacks  ingredient = "write-backs" // replies to write-backs get lost, and the next attempts of these jobs take minutes
+	costs       ingredient = "costs"        // the jobs of one lane cost from 1 to all that its limits give at once
+	answers     ingredient = "answers"      // handlers get a 429, fail, and put jobs back
+	patience    ingredient = "patience"     // jobs have a MaxWait or a Deadline
+	timeouts    ingredient = "timeouts"     // and a Timeout, which some of them outlive
+	locks       ingredient = "locks"        // jobs are Unique
+	callers     ingredient = "callers"      // callers take permits without a queue
+	strict      ingredient = "strict"       // one queue goes before the other
+	rules       ingredient = "rules"        // what the jobs of a lane need changes
+	changes     ingredient = "changes"      // operators set and unset keys, block them, reset meters and redefine limits
+	outages     ingredient = "outages"      // the limiter and processes hang, others leave
+	replicas    ingredient = "replicas"     // a replica takes over that lacks the last writes
+	corruptions ingredient = "corruptions"  // records of the scope are changed by hand
+	fairness    ingredient = "fairness"     // jobs have fairness keys
+	writeBacks  ingredient = "write-backs"  // replies to write-backs get lost, and the next attempts of these jobs take minutes
+	leases      ingredient = "leases"       // the leases of slots change, and some jobs outlast them
+	settling    ingredient = "settling"     // jobs settle what they cost, and their meters are reset or lost meanwhile; makes jobs dear
+	latePackets ingredient = "late packets" // first sendings of scripts arrive after their repeats
 )
 
-var ingredients = []ingredient{costs, answers, patience, timeouts, locks, callers, strict, rules, changes, outages, replicas, corruptions, fairness, writeBacks}
+var ingredients = []ingredient{costs, answers, patience, timeouts, locks, callers, strict, rules, changes, outages, replicas, corruptions, fairness, writeBacks, leases, settling, latePackets}
 
 // simIngredients are what a world is made of.
 type simIngredients []ingredient
@@ -57,6 +60,12 @@ func newIngredients(seed uint64) (m simIngredients) {
 		if r.IntN(3) == 0 {
 			m = append(m, i)
 		}
+	}
+	if m.has(callers) { // which ask for slots all the time that jobs outlast their leases: such a world takes too long
+		m = slices.DeleteFunc(m, func(i ingredient) bool { return i == leases })
+	}
+	if m.has(settling) && !m.has(costs) { // jobs of one permit would give back too little to see
+		m = append(m, costs)
 	}
 	return m
 }
@@ -84,12 +93,15 @@ type sim struct {
 	operator    *stack // its server takes no jobs
 	config      asynq.Config
 	handlers    sync.WaitGroup // that have not returned
+	late        lateness
 	began       time.Time
 
 	mu      sync.Mutex
 	history turnstest.History
 	jobs    map[string]*simJob
 	meters  map[string][]*admission
+	forgot  map[string]time.Time // when a meter was reset or lost, by the limiter's clock
+	outlast int                  // jobs that outlast their leases
 	events  []simEvent
 	busy    time.Time // when all workers were last at work
 	flushed time.Time // when the limiter's data were lost
@@ -106,13 +118,14 @@ type simProcess struct {
 	running int // handlers
 	doomed  int // dies at so many calls from now; 0 if it lives on
 	lossy   int // replies to lose
+	late    delayer
 	leaves  bool
 	hangs   gate
 	since   time.Time // that it lives, and does not hang
 }
 
 func newSim(t *testing.T, seed uint64) *sim {
-	w := &sim{t: t, seed: seed, simIngredients: newIngredients(seed), rand: rand.New(rand.NewPCG(seed, 2)), jobs: map[string]*simJob{}, meters: map[string][]*admission{}, began: time.Now()}
+	w := &sim{t: t, seed: seed, simIngredients: newIngredients(seed), rand: rand.New(rand.NewPCG(seed, 2)), jobs: map[string]*simJob{}, meters: map[string][]*admission{}, forgot: map[string]time.Time{}, began: time.Now()}
 	w.history.Verbose = true
 	t.Cleanup(w.handlers.Wait) // the last: asynq has given some up, and the clock stands still once all has ended
 	w.limiter, _ = redistest.Mini(t)
@@ -121,7 +134,9 @@ func newSim(t *testing.T, seed uint64) *sim {
 	for i := range between(w.rand, 1, 4) {
 		w.limits = append(w.limits, w.limit(fmt.Sprintf("limit%d", i)))
 	}
-	if w.rand.IntN(4) == 0 && w.limits[0].Kind != throttle.Concurrency {
+	w.addSlots()
+	w.addQuota()
+	if w.rand.IntN(4) == 0 && !w.has(settling) && w.limits[0].Kind != throttle.Concurrency {
 		w.limits[0].Rate = throttle.PerMinute(between(w.rand, 3, 6))
 		w.slow = &w.limits[0]
 	}
@@ -133,11 +148,14 @@ func newSim(t *testing.T, seed uint64) *sim {
 		Queues:         map[string]int{"one": between(w.rand, 1, 3), "two": between(w.rand, 1, 3)},
 		StrictPriority: w.has(strict),
 	}, 2*time.Second) // asynq's own delay is random
+	w.crowd()
 	for range between(w.rand, 1, 3) {
 		w.startProcess()
 	}
 	limiter := redistest.MiniClient(t, w.limiter)
 	limiter.AddHook(before(w.clock.set))
+	w.late.connect(w)
+	limiter.AddHook(redistest.Hook(w.late.operator.around))
 	w.operator = &stack{t: t, rdb: redistest.MiniClient(t, w.queues), limits: limiter, limiter: newSpy(limiter, throttle.Options{})}
 	w.operator.connect(w.operator.rdb)
 	w.hookRedises()
@@ -185,6 +203,7 @@ func (w *sim) startProcess() {
 		}
 	}
 	p := &simProcess{index: len(w.processes), since: time.Now()}
+	p.late.w = w
 	p.fuse = newFuse(func(redis.Cmder) bool {
 		w.mu.Lock()
 		defer w.mu.Unlock()
@@ -200,6 +219,7 @@ func (w *sim) startProcess() {
 		rdb.AddHook(redistest.Hook((&loser{w, p}).around))
 		rdb.AddHook(redistest.Hook((&scribe{w, p}).around))
 	}
+	limiter.AddHook(redistest.Hook(p.late.around))
 	p.stack = start(w.t, queues, settings{
 		config: w.config, redis: limiter, limits: w.limits, rule: w.rule, asked: w.asked, freed: w.freed,
 		handle: func(ctx context.Context, task *asynq.Task) error { return w.handle(ctx, p, string(task.Payload())) },
@@ -249,6 +269,9 @@ func (w *sim) play() {
 			w.fault()(w)
 			time.Sleep(500 * time.Microsecond)
 		}
+		if step == 2 {
+			w.sureFaults()
+		}
 	}
 	if w.slow != nil {
 		for range 65 { // by then all is healed that can be
@@ -273,6 +296,7 @@ func (w *sim) play() {
 		}
 	}
 	stop()
+	w.late.arrivals.Wait()
 	time.Sleep(5 * time.Second)
 	if len(w.events) > 0 {
 		time.Sleep(65 * time.Second) // by then all is healed that can be

@@ -109,7 +109,7 @@ func (s *scope) queueRequests(ready ...*attempt) {
 			_, a.err = s.outcomeError(a, a.decision, a.err)
 		} else if a.err == nil {
 			if err := s.shards.Check(s.shards.QueueOf(a.Queue), s.shard, a.rule.Needs); err != nil {
-				a.err = &attemptError{error: err, final: true}
+				a.err = s.unusableLimit(a, err)
 			} else if a.err = a.expiredError(); a.err != nil && len(a.rule.Needs) > 0 {
 				go func() { _, _ = s.limiter.Forget(context.Background(), a.JobID) }() // if Forget fails, the dispatcher forgets the job
 			}

@@ -229,3 +229,33 @@ func TestMissingLimit_LeavesOtherLimits(t *testing.T) {
 		})
 	}
 }
+
+// A job of a sharded queue that needs a limit which the queue does not have waits, too, without a
+// failure. The rule can say otherwise.
+func TestMissingLimit_ShardedQueue(t *testing.T) {
+	for action, want := range map[Action]asynq.TaskState{
+		"": asynq.TaskStateRetry, ActionArchive: asynq.TaskStateArchived, ActionDrop: gone, ActionRun: gone,
+	} {
+		t.Run(string(action), func(t *testing.T) {
+			s := crawlSettings(1)
+			s.rule = func(*asynq.Task) (Rule, error) {
+				return Rule{Needs: []throttle.Need{{Limit: "hots", Key: "example.com"}}, OnNoLimit: action}, nil
+			}
+			virtual(t, s, func(t *testing.T, st *stack) {
+				client := NewClient(st.rdb, crawl)
+				info, err := client.Enqueue(NewTask("job", nil, ShardKey("example.com"), asynq.Queue("crawl")))
+				st.must(err)
+				time.Sleep(3 * time.Minute)
+				found, err := st.tasks.GetTaskInfo(info.Queue, info.ID)
+				if want == gone {
+					if err == nil {
+						t.Errorf("the job is %s, want it gone", found.State)
+					}
+				} else if err != nil || found.State != want || found.Retried != 0 {
+					t.Errorf("job %+v, %v; want it %s and never retried", found, err, want)
+				}
+				st.wantRuns(map[Action]int{ActionRun: 1}[action])
+			})
+		})
+	}
+}

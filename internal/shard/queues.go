@@ -170,6 +170,14 @@ func (q Queues) LimitsIn(part Shard, limits []throttle.Limit) ([]throttle.Limit,
 	return own, nil
 }
 
+// UnknownLimitError is the error of Check if a sharded queue has no limit of that name.
+type UnknownLimitError struct{ Limit, Queue string }
+
+// Error implements error.
+func (e *UnknownLimitError) Error() string {
+	return fmt.Sprintf("limit %s is not one of queue %s: add it to the queue's divided limits", e.Limit, e.Queue)
+}
+
 // Check returns an error if a job of the queue must not use one of the needed limits, because
 // another shard or scope counts that limit. part is the job's shard. It is zero if the shard is
 // unknown or the queue is not sharded.
@@ -181,7 +189,7 @@ func (q Queues) Check(queue string, part Shard, needs []throttle.Need) error {
 		home, divided := q.Home(n.Limit)
 		switch {
 		case home.Name == "" && q.Count(queue) > 0:
-			return fmt.Errorf("limit %s is not one of queue %s: add it to the queue's divided limits", n.Limit, queue)
+			return &UnknownLimitError{n.Limit, queue}
 		case home.Name == "":
 		case home.Name != queue:
 			return fmt.Errorf("limit %s belongs to the sharded queue %s: jobs of other queues cannot use it", n.Limit, home.Name)

@@ -18,7 +18,7 @@ func limitOf(meter string) string {
 	return limit
 }
 
-// addQuota gives a world of settling a limit that counts by time, and of which few jobs take all.
+// addQuota gives a world of settling a limit that counts by time. A few jobs take all its permits.
 func (w *sim) addQuota() {
 	if !w.has(settling) {
 		return
@@ -54,7 +54,7 @@ func (w *sim) settlement(id string, taken map[throttle.Need]*admission) func(ctx
 	job := w.jobs[id]
 	dice := w.dice(id, -10-job.runs)
 	settles := dice.IntN(2) == 0
-	if w.isCrowd(job.lane) { // what other jobs take must stay taken, or nobody sees permits that come back twice
+	if w.isCrowd(job.lane) { // what other jobs take must stay taken, or the oracle does not see permits that come back twice
 		settles = job.dear == settlersCost
 	}
 	if !w.has(settling) || len(its) == 0 || !settles {

@@ -108,7 +108,7 @@ func (c *Core) queue(name string) *queue {
 	return q
 }
 
-// SetSlots records a server's report about the free worker slots that it has for its queues. Granted
+// SetSlots records a server's report about its free worker slots for its queues. Granted
 // jobs that the report does not count as arrived will take some of these slots. At the first report
 // of a queue, these are all granted jobs. The lanes of the queues are checked for arrived jobs.
 func (c *Core) SetSlots(now int64, name string, report SlotReport) {

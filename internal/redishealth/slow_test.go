@@ -105,7 +105,7 @@ func TestMonitor_BusySecond_IsNoOutage(t *testing.T) {
 }
 
 // TestMonitor_Hangs_IsAnOutage: a Redis that answers nothing is an outage after AnswerTimeout,
-// whoever waits for an answer, and whatever the timeouts of the client are.
+// for each part that waits for an answer, with each timeout of the client.
 func TestMonitor_Hangs_IsAnOutage(t *testing.T) {
 	for name, ask := range map[string]func(ctx context.Context, r *slowRedis){
 		"a call":               func(ctx context.Context, r *slowRedis) { r.call(ctx, time.Minute) },

@@ -39,7 +39,7 @@ func Freeze(t *testing.T, pids ...int) (thaw func()) {
 	return thaw
 }
 
-// LockFreezes waits until no one else holds the lock of a file. Whoever holds it may freeze processes
+// LockFreezes waits until no other process holds the lock of a file. The holder may freeze processes
 // and continue them.
 func LockFreezes(file string) (unlock func(), err error) {
 	f, err := os.OpenFile(file, os.O_CREATE|os.O_RDWR, 0o600)

@@ -69,7 +69,7 @@ func (l *LateSending) Arrive(ctx context.Context, rdb redis.UniversalClient) boo
 	if l.args == nil {
 		return false
 	}
-	_ = rdb.Do(ctx, l.args...).Err() // nobody reads the reply
+	_ = rdb.Do(ctx, l.args...).Err() // no caller reads the reply
 	l.args = nil
 	return true
 }

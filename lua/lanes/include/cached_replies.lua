@@ -27,7 +27,7 @@ end
 
 -- Reports whether a call arrives after a later call of its caller: `cache` is of the later call. The
 -- call's first sending was delayed, and its caller has got the reply to a repeat, or has given up.
--- So nobody reads the reply.
+-- No caller reads the reply.
 local function is_overtaken(cache, call_number)
   local last = cache and tonumber(string.match(cache, '^%d+') or nil)
   return last and last > tonumber(call_number)

@@ -12,6 +12,14 @@ import (
 // CrawlLimit is the name of the limit that a config of crawls has without writing it.
 const CrawlLimit = "crawl-host"
 
+// HasRules reports whether the config says which limits jobs of a type have, if only that they have
+// none. A config without any task says nothing. If it has CrawlLimit, it says so of crawls alone.
+func (c *Config) HasRules(typename string) bool {
+	_, written := c.Sections["tasks"]
+	_, named := c.Tasks[typename]
+	return named || len(c.Tasks) > 0 && (written || c.Sections == nil)
+}
+
 // addCrawlLimit adds CrawlLimit and crawl:fetch's need of it if the file is about crawls and
 // crawl:fetch has no limit with the host in its key, or if the file has crawl.rate. Without the
 // limit, the handler of crawl:fetch keeps the same rate itself, and the jobs that wait for it cost

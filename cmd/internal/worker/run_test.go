@@ -133,6 +133,7 @@ tasks: {"http:request": {limits: [{limit: api, key: host(payload.url)}, {limit: 
 	}{
 		"no config":     {"", true},
 		"no tasks":      {"concurrency: 4", true},
+		"only crawls":   {"crawl: {agent: test}", true},
 		"another rule":  {"commands: {a: {run: [echo]}}\ntasks: {\"exec:a\": {}}", false},
 		"an empty rule": {`tasks: {"http:request": {}}`, false},
 	} {

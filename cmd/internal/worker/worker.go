@@ -408,7 +408,7 @@ func (w *Worker) rule(ctx context.Context, task *asynq.Task) (scheduler.Rule, er
 			return scheduler.Rule{}, refusedError{err}
 		}
 	}
-	if len(w.config.Load().Tasks) == 0 {
+	if !w.config.Load().HasRules(task.Type()) {
 		return w.keptRule(ctx, task)
 	}
 	return config.RuleIn(w.config.Load)(ctx, task)

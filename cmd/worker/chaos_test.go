@@ -177,6 +177,9 @@ func (c *chaos) judgeRepeats() (repeated int) {
 				return f.end.After(earlier.at.Add(-time.Second)) && f.at.Before(call.at)
 			}) {
 				c.t.Errorf("job %s ran at %s and at %s without a fault between", call.id, earlier.at.Format(time.StampMilli), call.at.Format(time.StampMilli))
+				for _, f := range c.faults {
+					c.t.Logf("%s from %s to %s", f.kind, f.at.Format(time.StampMilli), f.end.Format(time.StampMilli))
+				}
 			}
 		}
 		last[call.id] = call

@@ -95,9 +95,18 @@ type PutBack struct {
 	Err   error     // result of DB.PutBack: why the job was not put back, or nil
 }
 
-// ErrNotActive is the error for a job that is not active or has another lease. Its text is that of
-// asynq's scripts.
-var ErrNotActive = errors.New("NOT FOUND")
+// ErrNotActive is the error for a job that is not active or has another lease. It is an error of
+// Redis, as that of asynq's scripts, and no sign that Redis cannot be used.
+var ErrNotActive error = scriptError("NOT FOUND")
+
+// scriptError is the error of a script.
+type scriptError string
+
+// Error implements error.
+func (e scriptError) Error() string { return string(e) }
+
+// RedisError implements redis.Error.
+func (scriptError) RedisError() {}
 
 var putBackScript = script.New("asynq/put_back")
 

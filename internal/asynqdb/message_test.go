@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/headgate/headgate/internal/asynqdb"
+	"github.com/headgate/headgate/internal/redishealth"
 	"github.com/headgate/headgate/internal/testutil/redistest"
 )
 
@@ -84,4 +85,11 @@ func TestRecognize_OtherScripts(t *testing.T) {
 			t.Fatalf("%+v", c)
 		}
 	})
+}
+
+// TestErrNotActive_IsNoOutage: a call that comes too late for its job says nothing about Redis.
+func TestErrNotActive_IsNoOutage(t *testing.T) {
+	if problem := redishealth.ProblemOf(asynqdb.ErrNotActive); problem != redishealth.None {
+		t.Errorf("ErrNotActive counts as %q", problem.Description())
+	}
 }

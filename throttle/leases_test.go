@@ -47,7 +47,7 @@ func TestExtend_LimitChanges(t *testing.T) {
 					extended, err := s.Extend(t.Context(), d.Holder, one("slots"))
 					must(t, err)
 					if extended == 0 {
-						t.Fatalf("the lease was lost, of which %s were told", lease)
+						t.Fatalf("the lease was lost, although its holder was told that it lasts %s", lease)
 					}
 					lease = extended
 				}

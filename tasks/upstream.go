@@ -36,19 +36,42 @@ func ReadUpstream(status int, h http.Header, now time.Time) (until time.Time, re
 	r.readStructured(strings.Join(h.Values("RateLimit"), ","))
 	r.readNamed(h)
 	for _, q := range r.quotas {
-		reset := cmp.Or(q.resetAfter, q.reset)
-		if exhausted := q.remaining == 0 || limited && q.remaining < 0; exhausted && reset.After(now) && reset.After(until) {
-			until = reset
+		if at := q.exhaustedUntil(limited); at.After(now) && at.After(until) {
+			until = at
 		}
 	}
 	return until, retryAfter
 }
 
-// quota is one limit of the upstream, of requests, tokens or bytes.
+// quota is one limit of the upstream, of requests, tokens or bytes. If the upstream writes lists, a
+// quota is one limit for each number: the nth remaining number belongs to the nth reset.
 type quota struct {
-	remaining  int64 // number of requests, tokens or bytes that are left; -1 if unknown
-	reset      time.Time
-	resetAfter time.Time // used instead of reset if not zero: reset may depend on the upstream's clock
+	remaining  []float64 // numbers of requests, tokens or bytes that are left; NaN if unknown
+	reset      []time.Time
+	resetAfter []time.Time // used instead of reset if not zero: reset may depend on the upstream's clock
+}
+
+// exhaustedUntil returns the latest reset of an exhausted limit, or the zero Time. If a list is too
+// short, its last value counts for the rest. limited says whether a limit without a remaining number
+// counts as exhausted.
+func (q *quota) exhaustedUntil(limited bool) (until time.Time) {
+	for i := range max(len(q.remaining), len(q.reset), len(q.resetAfter)) {
+		remaining := nth(q.remaining, i, math.NaN())
+		at := cmp.Or(nth(q.resetAfter, i, time.Time{}), nth(q.reset, i, time.Time{}))
+		if exhausted := remaining < 1 || limited && math.IsNaN(remaining); exhausted && at.After(until) {
+			until = at
+		}
+	}
+	return until
+}
+
+// nth returns the element i of a list, its last element if the list is shorter, or none if the list
+// is empty.
+func nth[T any](list []T, i int, none T) T {
+	if len(list) == 0 {
+		return none
+	}
+	return list[min(i, len(list)-1)]
 }
 
 // upstreamReader collects the parts of quotas, which can be in several fields.
@@ -61,16 +84,21 @@ type upstreamReader struct {
 // readStructured reads the field of draft-ietf-httpapi-ratelimit-headers: a list of named items
 // such as `"burst";r=50;t=30`, or "limit=100, remaining=50, reset=5" in older drafts.
 func (r *upstreamReader) readStructured(field string) {
+	lists := map[[2]string][]string{} // by the quota's name and the part
 	for item := range strings.SplitSeq(field, ",") {
 		name, parameters, _ := strings.Cut(strings.TrimSpace(item), ";")
 		if part, value, ok := strings.Cut(name, "="); ok {
-			r.set("", part, value)
+			lists[[2]string{"", part}] = append(lists[[2]string{"", part}], value)
 			continue
 		}
 		for parameter := range strings.SplitSeq(parameters, ";") {
 			key, value, _ := strings.Cut(strings.TrimSpace(parameter), "=")
-			r.set(name, map[string]string{"r": "remaining", "t": "reset"}[key], value)
+			part := [2]string{name, map[string]string{"r": "remaining", "t": "reset"}[key]}
+			lists[part] = append(lists[part], value)
 		}
+	}
+	for part, values := range lists {
+		r.set(part[0], part[1], values...)
 	}
 }
 
@@ -79,7 +107,7 @@ func (r *upstreamReader) readStructured(field string) {
 // Anthropic-RateLimit-Tokens-Reset.
 var namedField = regexp.MustCompile(`(?i)^(?:x-|anthropic-)?rate-?limit-(?:(.+)-)??(remaining|reset-after|reset)(?:-(.+))?$`)
 
-// readNamed reads the fields with one number each. A field without X- overrides the same field with
+// readNamed reads the fields with a number or a list of numbers. A field without X- overrides the same field with
 // X-. Both override the structured field.
 func (r *upstreamReader) readNamed(h http.Header) {
 	fields := slices.Sorted(maps.Keys(h))
@@ -91,23 +119,51 @@ func (r *upstreamReader) readNamed(h http.Header) {
 	}
 }
 
-// set sets a part of a quota: remaining, reset or reset-after. It ignores values that it cannot
-// read. Some servers write "100, 100;w=60" as the remaining number: only the first number counts.
+// remainingNumber matches a remaining number. Some servers write "0.0", a negative number for calls
+// beyond the quota, or "100;w=60".
+var remainingNumber = regexp.MustCompile(`^\s*(-?[0-9]+(?:\.[0-9]+)?)\s*(?:;.*)?$`)
+
+// set sets a part of a quota: remaining, reset or reset-after. It ignores a list without a value
+// that it can read.
 func (r *upstreamReader) set(name, part string, values ...string) {
 	name = strings.ToLower(name)
-	q := cmp.Or(r.quotas[name], &quota{remaining: -1})
+	q := cmp.Or(r.quotas[name], &quota{})
 	r.quotas[name] = q
-	switch wait, ok := r.wait(values, time.Second); {
-	case part == "remaining":
-		first, _, _ := strings.Cut(strings.Join(values, ","), ",")
-		if n, err := strconv.ParseInt(strings.TrimSpace(first), 10, 64); err == nil && n >= 0 {
-			q.remaining = n
+	if part == "remaining" {
+		list, ok := []float64{}, false
+		for text := range strings.SplitSeq(strings.Join(values, ","), ",") {
+			n := math.NaN()
+			if m := remainingNumber.FindStringSubmatch(text); m != nil {
+				n, _ = strconv.ParseFloat(m[1], 64)
+				ok = true
+			}
+			list = append(list, n)
 		}
-	case part == "reset" && ok:
-		q.reset = r.now.Add(wait)
-	case part == "reset-after" && ok:
-		q.resetAfter = r.now.Add(wait)
+		if ok {
+			q.remaining = list
+		}
+		return
 	}
+	resets, ok := r.times(values)
+	switch {
+	case part == "reset" && ok:
+		q.reset = resets
+	case part == "reset-after" && ok:
+		q.resetAfter = resets
+	}
+}
+
+// times returns the time that each value of a list names, or the zero Time for a value that is no
+// time. ok is false if no value is a time.
+func (r *upstreamReader) times(values []string) (list []time.Time, ok bool) {
+	for _, text := range split(values) {
+		at := time.Time{}
+		if wait, valid := r.wait([]string{text}, time.Second); valid {
+			at, ok = r.now.Add(wait), true
+		}
+		list = append(list, at)
+	}
+	return list, ok
 }
 
 // retryAfterField matches Retry-After, X-RateLimit-Retry-After and Retry-After-Ms.
@@ -134,11 +190,13 @@ func roundUp(d, unit time.Duration) time.Duration { return (d + unit - 1).Trunca
 // listed matches one part of a list with commas. A date is one part, although it has a comma.
 var listed = regexp.MustCompile(`(?i)\s*(?:(?:mon|tue|wed|thu|fri|sat|sun)[a-z]*,)?[^,]+`)
 
+func split(values []string) []string { return listed.FindAllString(strings.Join(values, ","), -1) }
+
 // wait returns how long it is until the latest time in the values, in whole milliseconds. If all
 // times are in the past, it returns 0. ok is false if no value is a time. unit is the unit of plain
 // numbers.
 func (r *upstreamReader) wait(values []string, unit time.Duration) (longest time.Duration, ok bool) {
-	for _, text := range listed.FindAllString(strings.Join(values, ","), -1) {
+	for _, text := range split(values) {
 		if wait, valid := r.parse(strings.TrimSpace(text), unit); valid {
 			longest, ok = max(longest, roundUp(min(wait, longestWait), time.Millisecond)), true
 		}

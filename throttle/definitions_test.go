@@ -221,3 +221,19 @@ func TestValidate_Fields(t *testing.T) {
 	err := throttle.Limit{Name: "a", Kind: throttle.Concurrency, Capacity: -3}.Validate()
 	expect(t, "in words", err.Error(), "capacity -3: want how many may run at once, 1 to 10000000")
 }
+
+// TestSet_ShorterWindow_ClockSetBack: a count of an earlier window counts again if the limit changes
+// to a shorter window, and the clock then steps back to before the present one.
+func TestSet_ShorterWindow_ClockSetBack(t *testing.T) {
+	onEvery(t, func(t *testing.T, s *stage) {
+		window := throttle.Limit{Name: "window", Kind: throttle.FixedWindow, Rate: throttle.PerHour(2)}
+		define(t, s, window)
+		ask(t, s, "window", 1)
+		s.wait(10 * time.Second)
+		window.Rate = throttle.PerSecond(2)
+		must(t, s.Set(t.Context(), window))
+		expect(t, "left in the present second", ask(t, s, "window", 0).Remaining, 2)
+		s.wait(-10 * time.Second)
+		expect(t, "left in the second of the call", ask(t, s, "window", 0).Remaining, 1)
+	})
+}

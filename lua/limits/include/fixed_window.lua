@@ -34,8 +34,9 @@ end
 -- State: "last count born_us": the time of the last permit, the number of permits in its window, and
 -- the time of the first permit in its window, or after the state was lost: permits that were taken
 -- earlier cannot be given back. Data of version 8 have no born_us. After a reset, the state is only
--- the first born_us that is valid. The count is valid while `last` lies in the present window. If `last` is in the future, the clock has
--- stepped back, and the meter uses `last` instead of the clock's time.
+-- the first born_us that is valid. The count is valid while `last` lies in the present window. If
+-- `last` is in the future, the clock has stepped back, and the meter uses `last` instead of the
+-- clock's time.
 local function fixed_window(m, now_us)
   local n = m.n
   local margin_us, starts = window_starts(m)
@@ -49,7 +50,7 @@ local function fixed_window(m, now_us)
   end
   local at = last > now_us and last or now_us
   local start = starts(at, 0)
-  if last < start then count = 0 end
+  local taken = last < start and 0 or count -- count stays, because the clock may step back to its window
   local open, closed = start + margin_us, margin_us > 0 and at >= starts(at, 1) - margin_us
 
   -- Returns the first time from `from` on at which a window is open.
@@ -64,7 +65,7 @@ local function fixed_window(m, now_us)
   m.windowed, m.may_close = true, margin_us > 0
   function m.ready_at(k, from)
     if k == 0 then return now_us end
-    local ready, spare = open, n > count and not closed and n - count or 0
+    local ready, spare = open, n > taken and not closed and n - taken or 0
     if k > spare then ready = starts(at, ceil((k - spare) / n)) + margin_us end
     if ready < now_us then ready = now_us end
     if from and ready < from and from < MAX_INT then ready = open_from(from) end
@@ -78,14 +79,15 @@ local function fixed_window(m, now_us)
 
   function m.take(k)
     if last < start and now_us > born_us then born_us = now_us end
-    last, count = at, count + k
+    last, taken = at, taken + k
+    count = taken
     store_state()
     return at
   end
 
-  function m.left() return open <= now_us and not closed and n > count and n - count or 0 end
+  function m.left() return open <= now_us and not closed and n > taken and n - taken or 0 end
 
-  function m.full_at() return count > 0 and starts(at, 1) or now_us end
+  function m.full_at() return taken > 0 and starts(at, 1) or now_us end
 
   return store_state
 end

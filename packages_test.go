@@ -54,6 +54,24 @@ func TestPackages_SchedulerAndCron(t *testing.T) {
 	}
 }
 
+// TestPackages_Zones: the commands bring the time zones along. A library leaves that to the program.
+func TestPackages_Zones(t *testing.T) {
+	for of, want := range map[string]bool{"cmd/worker": true, "cmd/enqueue": true, "scheduler": false, "scheduler/cron": false, "throttle": false} {
+		if got := slices.Contains(dependencies(t, of), "time/tzdata"); got != want {
+			t.Errorf("%s with time/tzdata: %v, want %v", of, got, want)
+		}
+	}
+}
+
+// TestPackages_ZonesInOnePlace: one function loads time zones, so its errors say what is missing.
+func TestPackages_ZonesInOnePlace(t *testing.T) {
+	for _, path := range files(t, func(path string) bool { return strings.HasSuffix(path, ".go") && !strings.HasSuffix(path, "_test.go") }) {
+		if filepath.Dir(path) != "internal/zone" && strings.Contains(proctest.ReadFile(t, path), "time.LoadLocation") {
+			t.Errorf("%s: want zone.Load instead of time.LoadLocation", path)
+		}
+	}
+}
+
 const module = "github.com/headgate/headgate/"
 
 // dependencies returns the transitive imports of a package.

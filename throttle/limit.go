@@ -11,6 +11,7 @@ import (
 
 	"github.com/headgate/headgate/internal/duration"
 	"github.com/headgate/headgate/internal/meter"
+	"github.com/headgate/headgate/internal/zone"
 )
 
 // Kind is the algorithm of a limit, which determines its guarantee. As a rule of thumb, use Funnel
@@ -29,7 +30,8 @@ const (
 	TokenBucket Kind = "token_bucket"
 	// FixedWindow lets N through in each window. An hour, day, week or month follows the calendar
 	// of the Zone; other windows start at multiples of the period. Around a boundary between two
-	// windows, 2·N can pass in a short time.
+	// windows, 2·N can pass in a short time. The machine has the time zones, or the program imports
+	// time/tzdata.
 	FixedWindow Kind = "fixed_window"
 	// SlidingLog lets N through in every window of one period, exactly. It keeps the times of the
 	// last N permits, about 10 bytes each.
@@ -124,8 +126,8 @@ func (l Limit) Validate() error {
 	margin := l.Margin >= 0 && l.Margin%time.Microsecond == 0 && (l.Rate.Per <= 0 || l.Margin < bound)
 	f.want(margin, "margin", l.Margin, "want whole microseconds, from 0 to less than %s %s", words, duration.Exact(l.Rate.Per))
 	f.want(l.Zone == "" || l.Kind == FixedWindow, "zone", l.Zone, "only a fixed_window limit follows a calendar")
-	_, err := time.LoadLocation(l.Zone)
-	f.want(err == nil && l.Zone != "Local", "zone", l.Zone, "want an IANA time zone such as UTC or America/New_York")
+	_, err := zone.Load(l.Zone)
+	f.want(err == nil, "zone", l.Zone, "%v", err)
 	if l.Adapt != nil {
 		l.validateAdapt(&f)
 	}

@@ -5,6 +5,8 @@ import (
 	"sort"
 	"strings"
 	"time"
+
+	"github.com/headgate/headgate/internal/zone"
 )
 
 // fixedWindow counts for a fixed window: n permits in each aligned period. A window opens margin
@@ -175,14 +177,14 @@ func (l Limit) edges(now int64, count int) []int64 {
 	if !l.followsCalendar() {
 		return nil
 	}
-	zone, err := time.LoadLocation(l.Zone)
+	in, err := zone.Load(l.Zone)
 	if err != nil {
-		zone = time.UTC // a valid limit has a zone that exists
+		in = time.UTC // a valid limit has a zone that exists
 	}
 	edges := make([]int64, 0, count)
-	wall := startOf(l.Per, time.UnixMicro(now).In(zone))
+	wall := startOf(l.Per, time.UnixMicro(now).In(in))
 	for ; len(edges) < count; wall = following(l.Per, wall) {
-		edge := firstInstant(wall, zone).UnixMicro()
+		edge := firstInstant(wall, in).UnixMicro()
 		if len(edges) == 0 || edge > edges[len(edges)-1] {
 			edges = append(edges, edge)
 		}

@@ -20,7 +20,7 @@ func ExampleRunner_Set() {
 	})
 	fmt.Println(err)
 	// Output:
-	// schedule "nightly": zone "Mars/Base": want an IANA time zone such as Europe/London
+	// schedule "nightly": zone "Mars/Base": want an IANA time zone such as UTC or America/New_York
 	// schedule "hourly": name "hourly": it is there twice: each schedule needs a name of its own
 	// schedule "hourly": cron "@every 100ms": want @every and whole seconds, at least 1s, such as @every 90s
 }

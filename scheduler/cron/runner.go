@@ -15,6 +15,9 @@
 // which of the missed ticks still run. [Overlap] selects whether a tick is dropped while an earlier
 // job of the entry is unfinished. [Entry.Next] says what happens when clocks change. Any process
 // that has the entry may call Pause, Resume, Trigger and List, even if it does not call Run.
+//
+// Time zones come from the machine. A program imports time/tzdata if its machine may have none, as in
+// a slim image, or none with old names such as US/Pacific.
 package cron
 
 import (

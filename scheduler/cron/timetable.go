@@ -10,6 +10,7 @@ import (
 	robfig "github.com/robfig/cron/v3"
 
 	"github.com/headgate/headgate/internal/duration"
+	"github.com/headgate/headgate/internal/zone"
 )
 
 // schedule is an entry with its parsed cron line.
@@ -27,16 +28,13 @@ var parser = robfig.NewParser(robfig.SecondOptional | robfig.Minute | robfig.Hou
 func newSchedule(e Entry) (schedule, error) {
 	// A changed spec restarts the entry, so a change of white space must not change the spec.
 	line := strings.Join(strings.Fields(e.Cron), " ")
-	zone, err := time.LoadLocation(e.Zone)
-	switch {
-	case e.Zone == "Local":
-		return schedule{}, fieldError("zone", e.Zone, "it differs from machine to machine: name it, such as Europe/London")
-	case err != nil:
-		return schedule{}, fieldError("zone", e.Zone, "want an IANA time zone such as Europe/London")
+	location, err := zone.Load(e.Zone)
+	if err != nil {
+		return schedule{}, fieldError("zone", e.Zone, err.Error())
 	}
-	s := schedule{entry: e, zone: zone}
+	s := schedule{entry: e, zone: location}
 	if !e.Disabled {
-		s.spec = zone.String() + " " + line
+		s.spec = location.String() + " " + line
 	}
 	every, isEvery := strings.CutPrefix(line, "@every")
 	if isEvery {

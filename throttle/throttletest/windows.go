@@ -8,6 +8,7 @@ import (
 	"sort"
 	"time"
 
+	"github.com/headgate/headgate/internal/zone"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -142,12 +143,12 @@ func start(label func(int64) string, at, margin int64) int64 {
 // wall clock's date and hour, so an hour that the clock goes through twice is one window. Two times
 // are in one window if they have the same name.
 func labels(limit throttle.Limit) func(us int64) string {
-	zone, err := time.LoadLocation(limit.Zone)
+	in, err := zone.Load(limit.Zone)
 	if err != nil {
 		panic(err) // not a valid limit
 	}
 	format := func(layout string) func(int64) string {
-		return func(us int64) string { return time.UnixMicro(us).In(zone).Format(layout) }
+		return func(us int64) string { return time.UnixMicro(us).In(in).Format(layout) }
 	}
 	switch limit.Rate.Per {
 	case time.Hour:
@@ -158,7 +159,7 @@ func labels(limit throttle.Limit) func(us int64) string {
 		return format("2006-01")
 	case throttle.Week:
 		return func(us int64) string {
-			year, week := time.UnixMicro(us).In(zone).ISOWeek()
+			year, week := time.UnixMicro(us).In(in).ISOWeek()
 			return fmt.Sprintf("%d-W%02d", year, week)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+	_ "time/tzdata" // slim images have no time zones, or none with old names such as US/Pacific
 
 	"github.com/headgate/headgate/cmd/internal/embedded"
 )

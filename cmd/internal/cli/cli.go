@@ -11,6 +11,7 @@ import (
 	"reflect"
 	"regexp"
 	"runtime/debug"
+	"strconv"
 	"strings"
 
 	"github.com/alecthomas/kong"
@@ -34,7 +35,7 @@ func Main(ctx context.Context, name, about string, grammar any, globals *Globals
 		}
 	}()
 	parser, err := kong.New(grammar, append([]kong.Option{
-		mapper(func(text string) (string, error) { return text, nil }), mapper(jobspec.ParseDuration), mapper(jobspec.ParseTime), mapper(throttle.ParseRate),
+		mapper(func(text string) (string, error) { return text, nil }), mapper(parseInt), mapper(jobspec.ParseDuration), mapper(jobspec.ParseTime), mapper(throttle.ParseRate),
 		kong.Name(name), kong.Description(about),
 		kong.Vars{"version": version()},
 		kong.Writers(stdio.Out, stdio.Err),
@@ -198,6 +199,15 @@ func mapper[T any](parse func(string) (T, error)) kong.Option {
 		target.Set(reflect.ValueOf(value))
 		return err
 	}))
+}
+
+// parseInt parses a decimal number. kong itself takes 010 for eight.
+func parseInt(text string) (int, error) {
+	n, err := strconv.Atoi(text)
+	if err != nil {
+		return 0, valueError(fmt.Sprintf("%q: want a whole number", text))
+	}
+	return n, nil
 }
 
 // valueError is an error that needs no reference to --help.

@@ -269,6 +269,22 @@ func TestEntries(t *testing.T) {
 	}
 }
 
+// TestEntries_Numbers: a payload has each value as the file has it. testdata/bad/numbers.yaml has
+// the numbers that YAML would take for others.
+func TestEntries_Numbers(t *testing.T) {
+	c, err := Parse("headgate.yaml", []byte(`commands: {c: {run: [/bin/true]}}
+schedules:
+  s: {cron: "@daily", task: "exec:c", payload: {010: 1, v: [0, 8, -8, 1_000, 1.0, 0.5, .5, "010", '+1', 0a, 1e3, +a, 0612 34, 2026-01-02, 10.0.0.1]}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	payload, err := c.Schedules.Entries()[0].Payload(time.Now())
+	const want = `{"010":1,"v":[0,8,-8,1000,1,0.5,0.5,"010","+1","0a","1e3","+a","0612 34","2026-01-02","10.0.0.1"]}`
+	if string(payload) != want || err != nil {
+		t.Errorf("%s, %v; want %s", payload, err, want)
+	}
+}
+
 func TestConfig_NeedsRestart(t *testing.T) {
 	const text = `
 redis: rediss://:secret@h/1?pool_size=5

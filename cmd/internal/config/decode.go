@@ -207,6 +207,10 @@ func (d *decoder) value(path string, node ast.Node, to reflect.Value) {
 		d.fail(node, path, "anchors, aliases and tags are not supported: write the value itself")
 		return
 	}
+	if isAmbiguousNumber(node) {
+		d.fail(node, path, "%s: write it in quotes, or as a decimal number without plus sign and leading zeros", scalarText(node))
+		return
+	}
 	if to.Kind() == reflect.Pointer {
 		to.Set(reflect.New(to.Type().Elem()))
 		to = to.Elem()
@@ -417,6 +421,25 @@ func isString(node ast.Node) bool {
 	switch node.(type) {
 	case *ast.StringNode, *ast.LiteralNode:
 		return true
+	}
+	return false
+}
+
+// ambiguousNumber matches numbers with a plus sign, a leading zero or another base than ten.
+var ambiguousNumber = regexp.MustCompile(`^[-+]?0[0-9_]|^\+|^-?0[xob]`)
+
+var digitsAlone = regexp.MustCompile(`^[-+]?[0-9][0-9_]*$`)
+
+// isAmbiguousNumber reports whether a node without quotes is a number that YAML may take for another
+// one: 010 is eight and +49 is 49. Also 080, which YAML takes for text since 8 is no octal digit:
+// whether a value is refused must not depend on its digits.
+func isAmbiguousNumber(node ast.Node) bool {
+	switch node := node.(type) {
+	case *ast.IntegerNode, *ast.FloatNode:
+		return ambiguousNumber.MatchString(scalarText(node))
+	case *ast.StringNode:
+		plain := node.Token.Type == token.StringType
+		return plain && digitsAlone.MatchString(node.Value) && ambiguousNumber.MatchString(node.Value)
 	}
 	return false
 }

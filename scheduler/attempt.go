@@ -66,6 +66,8 @@ type attemptEnd struct {
 	took        time.Duration
 	succeeded   bool         // whether the handler returned nil. asynq deletes a dropped job with the same script
 	retryPolicy *RetryPolicy // the rule's Retry; nil until the handler runs
+	// earliestRetry is the time before which a failed job does not run again; zero without one.
+	earliestRetry time.Time
 	// putBack is nil if the job is not put back. redisClient itself puts the job back, because
 	// asynq would archive the job on its last attempt.
 	putBack *putBackError

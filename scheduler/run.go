@@ -181,7 +181,7 @@ func (a *attempt) run(ctx context.Context, next asynq.Handler) (stale bool, err 
 		return true, errStale
 	}
 	a.scope.stats.CountStart(a.statsTask)
-	outcome := a.outcome(ctx, errPanicked)
+	outcome, earliest := a.outcome(ctx, errPanicked), time.Time{}
 	queuedAt := a.position.queuedAt
 	if queuedAt.IsZero() && len(a.decision.Taken) > 0 {
 		queuedAt = a.decision.At.Add(-a.decision.Waited)
@@ -191,10 +191,11 @@ func (a *attempt) run(ctx context.Context, next asynq.Handler) (stale bool, err 
 		took := time.Since(a.began)
 		a.scope.stats.CountEnd(a.statsTask, outcome, took)
 		keep := outcome == stats.Failed || outcome == stats.Archived || outcome == stats.Done && a.retried > 0
-		a.end.Store(&attemptEnd{queuedAt: queuedAt, retryPolicy: a.rule.Retry, mustRecord: keep, took: took})
+		a.end.Store(&attemptEnd{queuedAt: queuedAt, retryPolicy: a.rule.Retry, earliestRetry: earliest, mustRecord: keep, took: took})
 	}()
 	err = next.ProcessTask(ctx, a.task)
 	a.boundEnd(ctx)
+	earliest = earliestRetry(err)
 	over := stopTimer()
 	if err = a.afterRun(ctx, err); over {
 		err = context.DeadlineExceeded
@@ -235,7 +236,7 @@ func (a *attempt) afterRun(ctx context.Context, err error) error {
 		return err
 	}
 	if d, ok := errors.AsType[retryAfter](err); ok {
-		return &putBackError{error: err, at: time.Now().Add(time.Duration(d))}
+		return &putBackError{error: err, at: time.Now().Add(time.Duration(d)), told: !earliestRetry(err).IsZero()}
 	}
 	if a.rule.Retry == nil {
 		return err
@@ -259,7 +260,7 @@ func (a *attempt) rateLimited(ctx context.Context, why *rateLimitedError, err er
 		if why.until.IsZero() {
 			return nil
 		}
-		return &putBackError{error: err, at: time.Now().Add(min(wait, throttle.Day))}
+		return &putBackError{error: err, at: time.Now().Add(min(wait, throttle.Day)), told: wait > 0}
 	}
 	if wait <= 0 {
 		wait = -1
@@ -270,7 +271,7 @@ func (a *attempt) rateLimited(ctx context.Context, why *rateLimitedError, err er
 	noteLimiter(ctx, call, failed)
 	switch {
 	case errors.Is(failed, throttle.ErrUnavailable):
-		return &putBackError{error: err, at: time.Now().Add(max(min(wait, throttle.Day), time.Second))}
+		return &putBackError{error: err, at: time.Now().Add(max(min(wait, throttle.Day), time.Second)), told: wait > 0}
 	case failed != nil:
 		return &attemptError{error: failed, final: true}
 	case d.Outcome == throttle.Denied:

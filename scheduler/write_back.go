@@ -159,6 +159,9 @@ func (q *redisClient) replace(ctx context.Context, w *writeBack) *redis.Cmd {
 			w.At = time.Now().Add(class.Delay(a.retried))
 		}
 	}
+	if earliest := w.end.earliestRetry; w.Script == asynqdb.ScriptRetry && w.At.Before(earliest) {
+		w.At, w.Msg = spread(earliest, w.Msg)
+	}
 	w.Msg = queuePosition{queuedAt: w.end.queuedAt, retryAt: w.At}.writeTo(a.JobID, w.Msg)
 	return nil
 }
@@ -171,6 +174,9 @@ func (s *Server) newPutBack(a *attempt, why *putBackError, msg []byte) *asynqdb.
 	}
 	if why.newPayload != nil {
 		msg = asynqdb.WithPayload(msg, why.newPayload.payload)
+	}
+	if why.told {
+		back.At, msg = spread(why.at, msg)
 	}
 	back.Msg = why.position.writeTo(a.JobID, msg)
 	return back

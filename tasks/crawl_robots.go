@@ -65,9 +65,9 @@ func (j *crawlJob) robotsFile(ctx context.Context) (*robots.File, error) {
 }
 
 // fetchRobots makes one request for an origin's robots.txt, and stores the result in Redis. After a
-// redirect, the next run of a job requests the URL of the redirect. A 4xx other than 429 means that
-// there is no file (RFC 9309, 2.3.1). An invalid redirect, and a redirect after MaxRedirects
-// redirects, mean the same. A 5xx, a 429 and an incomplete response are failures.
+// redirect, the next run of a job requests the URL of the redirect. A 4xx that is no rate limit
+// means that there is no file (RFC 9309, 2.3.1). An invalid redirect, and a redirect after MaxRedirects
+// redirects, mean the same. A 5xx, a rate limit and an incomplete response are failures.
 func (j *crawlJob) fetchRobots(ctx context.Context, origin string, known frontier.Robots) (frontier.Robots, error) {
 	limited, cancel := withTimeout(ctx, DefaultTimeout)
 	defer cancel()
@@ -78,7 +78,7 @@ func (j *crawlJob) fetchRobots(ctx context.Context, origin string, known frontie
 	defer resp.Body.Close()
 	fetched := frontier.Robots{Known: true}
 	switch status := resp.StatusCode; {
-	case status >= http.StatusInternalServerError || status == http.StatusTooManyRequests:
+	case status >= http.StatusInternalServerError || isRateLimit(status):
 		resp.status.report(ctx)
 		return known, j.failRobots(ctx, origin, known, resp.status)
 	case redirects(status):

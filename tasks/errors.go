@@ -142,18 +142,19 @@ type StatusError struct {
 	// the response is no redirect, or that the handler follows the redirect.
 	Redirect error
 
-	permanent bool // the same call would get the same response
+	permanent bool      // the same call would get the same response
+	received  time.Time // when the response arrived
 }
 
 // newStatusError returns a StatusError for a response that has just arrived, even if its status is
-// expected. A 4xx is permanent, except 408, 425, 429, a 4xx with a Retry-After, and a 403 with an
-// exhausted quota, which GitHub sends instead of a 429.
+// expected. A 4xx is permanent, except 408, 425, those of a rate limit, a 4xx with a Retry-After,
+// and a 403 with an exhausted quota, which GitHub sends instead of a 429.
 func newStatusError(resp *http.Response, url string) *StatusError {
 	now := time.Now()
-	e := &StatusError{Status: resp.StatusCode, URL: url}
+	e := &StatusError{Status: resp.StatusCode, URL: url, received: now}
 	e.Until, e.RetryAfter = ReadUpstream(e.Status, resp.Header, now)
 	e.permanent = e.Status/100 == 4 && e.RetryAfter == 0 && (e.Status != http.StatusForbidden || e.Until.IsZero()) &&
-		!slices.Contains([]int{http.StatusRequestTimeout, http.StatusTooEarly, http.StatusTooManyRequests}, e.Status)
+		e.Status != http.StatusRequestTimeout && e.Status != http.StatusTooEarly && !isRateLimit(e.Status)
 	if !e.Until.IsZero() {
 		e.RetryAfter = e.Until.Sub(now)
 	}
@@ -174,6 +175,19 @@ func (e *StatusError) Error() string {
 		text += fmt.Sprintf(", and asked to wait %s", duration.Text(e.RetryAfter))
 	}
 	return text
+}
+
+// EarliestRetry returns the time before which the upstream wants no other attempt: see
+// scheduler.EarliestRetrier. It is the zero Time if the upstream asked for no wait.
+func (e *StatusError) EarliestRetry() time.Time {
+	if e.RetryAfter <= 0 {
+		return time.Time{}
+	}
+	received := e.received
+	if received.IsZero() { // not from newStatusError
+		received = time.Now()
+	}
+	return received.Add(e.RetryAfter)
 }
 
 // statusText returns a status with its name, such as "404 Not Found".

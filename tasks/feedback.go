@@ -29,17 +29,18 @@ import (
 // BlockOnRateLimit, if the rule has no needs, or if the only key of the rule's needs is the
 // response's host, such as "api.example.com". Feedback handles responses as follows:
 //
-//   - 429, or 403 and 503 with a time that counts: as with scheduler.RateLimited, the keys of the
+//   - 429 or another status of a rate limit (418, 420, 430, 529), or 403 and 503 with a time that counts: as with scheduler.RateLimited, the keys of the
 //     job's rule are blocked for all workers until that time, and the job is put back at the head
-//     of its lane without spending an attempt. A 429 without such a time blocks longer with each
-//     429 in a row.
+//     of its lane without spending an attempt. A rate limit without such a time blocks longer with
+//     each in a row.
 //   - 403 and 503 with a time that does not count: the job is put back until that time, for at most
 //     a day, without spending an attempt. No key is blocked.
 //   - 503 without a time that counts: adaptive limits slow down. If the 503 names no time, the job
 //     fails.
 //   - Any other response with an exhausted quota: if the time of the quota's reset counts, the keys
 //     are blocked until then. The job ends as usual. A Retry-After blocks no keys: with 202, it says
-//     when to check an operation.
+//     when to check an operation. The next attempt of a job that fails is not before the time of the
+//     Retry-After or the reset.
 //   - An error that wraps ErrNotCalled: the job's permits are returned. If the job will be retried,
 //     it keeps the permits of funnels, token buckets and concurrency limits.
 //
@@ -119,7 +120,7 @@ func (f *Feedback) reportError(ctx context.Context, err error) error {
 	}
 	until := status.countedUntil(ctx)
 	mayNameTime := status.Status == http.StatusServiceUnavailable || status.Status == http.StatusForbidden
-	limited := status.Status == http.StatusTooManyRequests || mayNameTime && !until.IsZero()
+	limited := isRateLimit(status.Status) || mayNameTime && !until.IsZero()
 	if !limited && status.Status == http.StatusServiceUnavailable {
 		scheduler.ReportOverload(ctx)
 	}

@@ -32,8 +32,9 @@ import (
 //   - A redirect that is followed, see HTTPRequest.Redirects: put back with the next URL.
 //   - Any other status: a *StatusError. A redirect that is not followed, and most 4xx, archive the
 //     job, because the same call would get the same response. The 4xx that do not archive the job
-//     are 408, 425, 429, any 4xx with a Retry-After, and a 403 with an exhausted quota. After these
-//     and after all other statuses the job is retried.
+//     are 408, 418, 420, 425, 429, 430, any 4xx with a Retry-After, and a 403 with an exhausted
+//     quota. After these and after all other statuses the job is retried, but not before the time
+//     that the response names.
 //   - No complete response within the timeout: a *NetworkError, retried.
 //   - A missing secret, or no space on disk for the body: retried.
 //   - A malformed payload, an address that is not allowed, or a body too long to be saved:

@@ -12,6 +12,12 @@ import (
 	"time"
 )
 
+// rateLimitStatuses are the statuses of a rate limit. Servers use 418, 420, 430 and 529 as others use
+// 429: Binance while it bans a caller, Twitter, Shopify, and Anthropic while it is overloaded.
+var rateLimitStatuses = []int{http.StatusTeapot, 420, http.StatusTooManyRequests, 430, 529}
+
+func isRateLimit(status int) bool { return slices.Contains(rateLimitStatuses, status) }
+
 // longestWait is the longest wait that ReadUpstream returns. It shortens longer waits to this.
 const longestWait = 365 * 24 * time.Hour
 
@@ -20,16 +26,17 @@ const longestWait = 365 * 24 * time.Hour
 // compares times with the Date header, not with the local clock. docs/limits.md lists all forms.
 //
 // until is the time from which the upstream accepts calls again, at most a year from now. The zero
-// Time means that the response names no such time. With 429, 503 and 403, until is the time of
-// Retry-After. With other statuses, or without Retry-After, it is the latest reset of the exhausted
-// quotas. With 429 and 503, a quota with a reset but no remaining number counts as exhausted.
+// Time means that the response names no such time. With 429, the other statuses of a rate limit (418,
+// 420, 430, 529), 503 and 403, until is the time of Retry-After. With other statuses, or without
+// Retry-After, it is the latest reset of the exhausted quotas. With the statuses of a rate limit and
+// 503, a quota with a reset but no remaining number counts as exhausted.
 // retryAfter is the wait of Retry-After with any status, or 0.
 func ReadUpstream(status int, h http.Header, now time.Time) (until time.Time, retryAfter time.Duration) {
 	r := upstreamReader{now: now, date: now, quotas: map[string]*quota{}}
 	if date, err := http.ParseTime(h.Get("Date")); err == nil {
 		r.date = date
 	}
-	limited := status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable
+	limited := isRateLimit(status) || status == http.StatusServiceUnavailable
 	if retryAfter = r.retryAfter(h); retryAfter > 0 && (limited || status == http.StatusForbidden) {
 		return now.Add(retryAfter), retryAfter
 	}

@@ -7,10 +7,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -240,6 +242,10 @@ func (m *Monitor) ask(ctx context.Context, rights bool, timeout time.Duration) e
 	go func() {
 		answered := 0
 		err := m.tryAll(ctx, &answered, answers, rights)
+		if errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) {
+			// Redis or a proxy has closed one idle connection. Only a new connection tells more.
+			err = m.tryAll(ctx, &answered, answers, rights)
+		}
 		for IsUnanswered(err) && !errors.Is(err, redis.ErrClosed) && ctx.Err() == nil {
 			select {
 			case <-ctx.Done():

@@ -3,6 +3,7 @@ package redishealth
 import (
 	"context"
 	"errors"
+	"io"
 	"log/slog"
 	"net"
 	"os"
@@ -361,4 +362,34 @@ func TestMonitor_LateError_IsNoOutage(t *testing.T) {
 			t.Errorf("%d outages were logged, want 3:\n%s", n, r.log.String())
 		}
 	})
+}
+
+// TestMonitor_ClosedConnection_IsNoOutage: a proxy or an operator closes idle connections. The Monitor
+// tries a new one before it says that Redis is down.
+func TestMonitor_ClosedConnection_IsNoOutage(t *testing.T) {
+	broken := map[string]error{"end": io.EOF, "reset": syscall.ECONNRESET, "pipe": &net.OpError{Op: "write", Err: syscall.EPIPE}}
+	for name, err := range broken {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				_, rdb := redistest.Mini(t)
+				var log strings.Builder
+				m := New(slog.New(slog.NewTextHandler(&log, nil)), "Redis", rdb, "scope:")
+				fails := 1
+				rdb.AddHook(redistest.Hook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+					if fails > 0 {
+						fails--
+						return err
+					}
+					return next(ctx, cmd)
+				}))
+				if is := m.Check(t.Context()); is != nil || log.Len() > 0 {
+					t.Errorf("one closed connection: %v, log %q", is, log.String())
+				}
+				fails = 2
+				if is := m.Check(t.Context()); ProblemOf(is) != Unreachable {
+					t.Errorf("the new connection is closed, too: %v", is)
+				}
+			})
+		})
+	}
 }

@@ -28,9 +28,11 @@ var userCode = map[string]string{
 	"tasks.CrawlHandler.Options":           "own goroutine",
 	"tasks.Command.Args":                   "own goroutine",
 	"tasks.Feedback.Costs":                 "own goroutine",
+	"tasks.Feedback.Judge":                 "own goroutine",
 	"tasks.HTTPHandler.Proxy":              "own goroutine",
 	"tasks.HTTPHandler.PutBackAs":          "own goroutine",
 	"tasks.HTTPHandler.Transport":          "own goroutine",
+	"tasks.Response.Body":                  "ours, which the program calls",
 	"throttle.Options.Clock":               "own goroutine: only the limiter of NewLocal has it",
 }
 

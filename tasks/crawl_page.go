@@ -36,6 +36,8 @@ func (j *crawlJob) fetch(ctx context.Context, file *robots.File) error {
 	j.result.Status = resp.StatusCode
 	unexpected := resp.status.unexpected(nil)
 	switch {
+	case resp.status.verdict != VerdictByStatus:
+		return unexpected
 	case redirects(resp.StatusCode):
 		to := j.sitemaps(file)
 		target, err := j.target(resp)

@@ -78,8 +78,8 @@ func (j *crawlJob) fetchRobots(ctx context.Context, origin string, known frontie
 	defer resp.Body.Close()
 	fetched := frontier.Robots{Known: true}
 	switch status := resp.StatusCode; {
-	case status >= http.StatusInternalServerError || isRateLimit(status):
-		resp.status.report(ctx)
+	case status >= http.StatusInternalServerError || resp.status.isRateLimit():
+		resp.status.block(ctx)
 		return known, j.failRobots(ctx, origin, known, resp.status)
 	case redirects(status):
 		next, err := resp.target()

@@ -144,20 +144,17 @@ type StatusError struct {
 
 	permanent bool      // the same call would get the same response
 	received  time.Time // when the response arrived
+	verdict   Verdict
 }
 
 // newStatusError returns a StatusError for a response that has just arrived, even if its status is
 // expected. A 4xx is permanent, except 408, 425, those of a rate limit, a 4xx with a Retry-After,
 // and a 403 with an exhausted quota, which GitHub sends instead of a 429.
 func newStatusError(resp *http.Response, url string) *StatusError {
-	now := time.Now()
-	e := &StatusError{Status: resp.StatusCode, URL: url, received: now}
-	e.Until, e.RetryAfter = ReadUpstream(e.Status, resp.Header, now)
+	e := &StatusError{Status: resp.StatusCode, URL: url}
+	e.readTimes(e.Status, resp.Header)
 	e.permanent = e.Status/100 == 4 && e.RetryAfter == 0 && (e.Status != http.StatusForbidden || e.Until.IsZero()) &&
 		e.Status != http.StatusRequestTimeout && e.Status != http.StatusTooEarly && !isRateLimit(e.Status)
-	if !e.Until.IsZero() {
-		e.RetryAfter = e.Until.Sub(now)
-	}
 	return e
 }
 
@@ -168,6 +165,12 @@ func (e *StatusError) Error() string {
 		want = strings.Trim(strings.ReplaceAll(fmt.Sprint(e.Expect), " ", " or "), "[]")
 	}
 	text := fmt.Sprintf("%s answered %s, want %s", e.URL, statusText(e.Status), want)
+	switch e.verdict {
+	case VerdictRateLimited:
+		text = fmt.Sprintf("%s answered %s, which is a rate limit here", e.URL, statusText(e.Status))
+	case VerdictRetry:
+		text = fmt.Sprintf("%s answered %s, which is a failure here", e.URL, statusText(e.Status))
+	}
 	if e.Redirect != nil {
 		text += "; " + e.Redirect.Error()
 	}
@@ -196,13 +199,16 @@ func statusText(status int) string {
 }
 
 // unexpected returns nil if expect contains the status, or if expect is empty and the status is a
-// 2xx. The error for any other status archives the job if the status is permanent, or if the handler
+// 2xx, unless there is a verdict. The error for any other status archives the job if the status is permanent, or if the handler
 // does not follow a redirect.
 func (e *StatusError) unexpected(expect []int) error {
+	e.Expect = expect
+	if e.verdict != VerdictByStatus {
+		return e
+	}
 	if slices.Contains(expect, e.Status) || len(expect) == 0 && e.Status/100 == 2 {
 		return nil
 	}
-	e.Expect = expect
 	if e.permanent || e.Redirect != nil {
 		return fmt.Errorf("%w: %w", e, asynq.SkipRetry)
 	}

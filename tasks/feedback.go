@@ -51,6 +51,10 @@ type Feedback struct {
 	// scheduler.Settle. result reads the task's result from Results. If Costs is nil, jobs keep the
 	// permits that they took.
 	Costs func(ctx context.Context, task *asynq.Task, result func() ([]byte, error)) (map[string]int, error)
+	// Judge says which responses are a rate limit, or a failure to retry, although their status says
+	// otherwise: an API may tell a rate limit by a 403 with a reason in its body, or by a 200. It is
+	// called for each response of http:request, crawl:fetch and CheckResponse. Nil means none.
+	Judge func(ctx context.Context, task *asynq.Task, r Response) Verdict
 	// Results is an inspector of the server's queues. Only Costs needs it.
 	Results *asynq.Inspector
 	// Log receives reports that failed. Nil means slog.Default.
@@ -61,7 +65,7 @@ type Feedback struct {
 // the server needs the errors that Middleware returns.
 func (f *Feedback) Middleware(next asynq.Handler) asynq.Handler {
 	return asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
-		err := next.ProcessTask(ctx, task)
+		err := next.ProcessTask(f.withJudge(ctx, task), task)
 		if err == nil && f.Costs != nil {
 			f.settle(ctx, task)
 		}
@@ -75,22 +79,30 @@ func (f *Feedback) Middleware(next asynq.Handler) asynq.Handler {
 // CheckResponse reports a status below 400 to the limits of a scheduler.Server, and returns nil for
 // any 2xx. For other statuses it returns an error that is or wraps a *StatusError. The handler must
 // return this error, wrapped or not, and Feedback reports it. The error also wraps asynq.SkipRetry
-// if the same call would get the same response. CheckResponse does not read or close the body, or
-// report the latency.
+// if the same call would get the same response. CheckResponse does not close the body or report the
+// latency. It reads no body, except for Feedback.Judge, after which the body can be read from its
+// beginning.
 func CheckResponse(ctx context.Context, resp *http.Response) error {
 	address := ""
 	if resp.Request != nil && resp.Request.URL != nil {
 		address = redact.Query(resp.Request.URL.Redacted())
 	}
 	status := newStatusError(resp, address)
-	if status.Status < http.StatusBadRequest {
-		status.report(ctx)
-	}
+	status.judge(ctx, resp)
+	status.report(ctx)
 	return status.unexpected(nil)
 }
 
-// report blocks the keys of the job's rule until countedUntil, if this time is not zero.
+// report blocks the keys of the job's rule until countedUntil, if this time is not zero and
+// Feedback does not get the response as an error.
 func (e *StatusError) report(ctx context.Context) {
+	if e.Status >= http.StatusBadRequest || e.verdict != VerdictByStatus {
+		return
+	}
+	e.block(ctx)
+}
+
+func (e *StatusError) block(ctx context.Context) {
 	if until := e.countedUntil(ctx); !until.IsZero() {
 		scheduler.ReportRateLimit(ctx, until)
 	}
@@ -120,7 +132,7 @@ func (f *Feedback) reportError(ctx context.Context, err error) error {
 	}
 	until := status.countedUntil(ctx)
 	mayNameTime := status.Status == http.StatusServiceUnavailable || status.Status == http.StatusForbidden
-	limited := isRateLimit(status.Status) || mayNameTime && !until.IsZero()
+	limited := status.isRateLimit() || mayNameTime && !until.IsZero()
 	if !limited && status.Status == http.StatusServiceUnavailable {
 		scheduler.ReportOverload(ctx)
 	}
@@ -132,7 +144,7 @@ func (f *Feedback) reportError(ctx context.Context, err error) error {
 		f.log().Info("the time in an answer does not count: no limit of the job has the host as its key (see retry_after_scope)", "url", status.URL, "wait", wait.Round(time.Second))
 		return &hiddenError{err.Error(), errors.Join(err, scheduler.RetryAfter(min(max(0, wait), throttle.Day)))}
 	}
-	status.report(ctx)
+	status.block(ctx)
 	return err
 }
 

@@ -2,9 +2,11 @@ package tasks_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"strings"
@@ -257,5 +259,44 @@ func TestCheckResponse(t *testing.T) {
 	err = tasks.CheckResponse(t.Context(), &http.Response{StatusCode: 500, Request: req})
 	if text := err.Error(); !strings.Contains(text, "api.example/items") || strings.Contains(text, "secret") {
 		t.Errorf("%q: want the URL, and no secret of it", text)
+	}
+}
+
+// The program's Judge decides by the beginning of the body, which the handler can read again.
+func TestFeedback_Judge(t *testing.T) {
+	long := strings.Repeat("x", tasks.MaxJudgedBody+5)
+	for name, tt := range map[string]struct {
+		verdict tasks.Verdict
+		err     string
+		limited bool
+	}{
+		"by the status": {tasks.VerdictByStatus, "", false},
+		"rate limited":  {tasks.VerdictRateLimited, "https://api.example/items answered 200 OK, which is a rate limit here", true},
+		"retry":         {tasks.VerdictRetry, "https://api.example/items answered 200 OK, which is a failure here", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			asked, body := 0, ""
+			f := &tasks.Feedback{Judge: func(_ context.Context, task *asynq.Task, r tasks.Response) tasks.Verdict {
+				asked = len(r.Body()) + len(r.Body())
+				if task.Type() != "call" || r.Status != 200 {
+					t.Errorf("asked about %s, %d", task.Type(), r.Status)
+				}
+				return tt.verdict
+			}}
+			err := f.Middleware(asynq.HandlerFunc(func(ctx context.Context, _ *asynq.Task) error {
+				req, _ := http.NewRequestWithContext(ctx, http.MethodGet, "https://api.example/items", nil)
+				resp := &http.Response{StatusCode: 200, Request: req, Body: io.NopCloser(strings.NewReader(long))}
+				err := tasks.CheckResponse(ctx, resp)
+				read, _ := io.ReadAll(resp.Body)
+				body = string(read)
+				return err
+			})).ProcessTask(t.Context(), asynq.NewTask("call", nil))
+			if fmt.Sprint(err) != cmp.Or(tt.err, "<nil>") || errors.Is(err, asynq.SkipRetry) || scheduler.IsPutBack(err) != tt.limited {
+				t.Errorf("%v, put back: %v", err, scheduler.IsPutBack(err))
+			}
+			if asked != 2*tasks.MaxJudgedBody || body != long {
+				t.Errorf("the judge got %d bytes, the handler %d of %d", asked/2, len(body), len(long))
+			}
+		})
 	}
 }

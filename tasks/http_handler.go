@@ -121,6 +121,9 @@ func (h *HTTPHandler) do(ctx context.Context, call HTTPRequest) (*HTTPResult, er
 	}
 	next, notFollowed := h.next(resp)
 	resp.status.Redirect = notFollowed
+	if resp.status.verdict != VerdictByStatus {
+		next, resp.status.Redirect = nil, nil
+	}
 	unexpected := resp.status.unexpected(call.Expect)
 	result, err := h.read(resp, start, unexpected == nil)
 	switch {
@@ -177,9 +180,8 @@ func (h *HTTPHandler) exchange(ctx context.Context, call HTTPRequest) (*openResp
 	}
 	resp.Request = req
 	status := newStatusError(resp, call.URL)
-	if status.Status < http.StatusBadRequest {
-		status.report(ctx)
-	}
+	status.judge(ctx, resp)
+	status.report(ctx)
 	return &openResponse{resp, status, call, hidden}, nil
 }
 

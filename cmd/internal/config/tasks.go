@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -28,6 +29,12 @@ type Task struct {
 	// RetryAfterScope selects the limits that are blocked until the upstream's Retry-After: the
 	// limits whose key is the called host, or all limits. The zero value means `host`.
 	RetryAfterScope RetryAfterScope `yaml:"retry_after_scope"`
+	// RateLimitedIf says which responses are a rate limit, as 429 is, although their status does not
+	// say so. The zero value means none.
+	RateLimitedIf expression.ResponseIs `yaml:"rate_limited_if"`
+	// RetryIf says which responses are failed attempts that are retried, although their status is
+	// expected, or would archive the job. The zero value means none.
+	RetryIf expression.ResponseIs `yaml:"retry_if"`
 	// MaxWait is the longest time that a job waits for its permits. The zero value means as long
 	// as it takes.
 	MaxWait time.Duration `yaml:"max_wait"`
@@ -190,6 +197,8 @@ func (d *decoder) checkTasks(all Tasks, limits []throttle.Limit, types []string)
 			}
 			d.checkReference(indexed(path+".block_on_429", i), "limit of this task", limit, own)
 		}
+		d.checkResponseIs(path+".rate_limited_if", name, t.RateLimitedIf)
+		d.checkResponseIs(path+".retry_if", name, t.RetryIf)
 		d.want(t.MaxWait > 0, path+".max_wait", "0s: want a time such as 10m; leave it out to wait as long as it takes")
 		d.want(d.has(path+".fairness_key"), path+".fairness_weight", "there is no fairness_key: want the key that has this weight, such as fairness_key: payload.tenant")
 		d.checkMaxRetry(path+".max_retry", t.MaxRetry)
@@ -198,6 +207,28 @@ func (d *decoder) checkTasks(all Tasks, limits []throttle.Limit, types []string)
 		d.checkRetry(path+".retry", t.Retry)
 		d.checkThen(path+".then", t.Then, types)
 	}
+}
+
+// checkResponseIs reports a condition that is the same for every response, or a task without responses.
+func (d *decoder) checkResponseIs(path, typename string, is expression.ResponseIs) {
+	_, constant := is.Constant()
+	d.want(!constant, path, "%s is the same for every response: want a condition on status, header(…), body or json", is)
+	d.want(slices.Contains(tasks.Types(), typename), path, "%s has no response: want it in %s", typename, strings.Join(tasks.Types(), " or "))
+}
+
+// Judge returns what a response to a job's call means. An error means that an expression fails, which
+// counts as false.
+func (t Tasks) Judge(job *expression.Job, r tasks.Response) (verdict tasks.Verdict, err error) {
+	task, response := t[job.Type], &expression.Response{Job: *job, Status: r.Status, Header: r.Header, Body: r.Body}
+	limited, wrongLimited := task.RateLimitedIf.Value(response)
+	retry, wrongRetry := task.RetryIf.Value(response)
+	switch {
+	case limited:
+		verdict = tasks.VerdictRateLimited
+	case retry:
+		verdict = tasks.VerdictRetry
+	}
+	return verdict, cmp.Or(wrongLimited, wrongRetry)
 }
 
 // checkNeeds reports unknown and duplicate limits, and impossible costs.

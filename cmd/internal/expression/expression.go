@@ -2,8 +2,9 @@
 // job, and the ${…} parts of payloads. The language is github.com/expr-lang/expr.
 //
 // An expression of a job can use payload, the decoded JSON, and task.type, task.queue and task.id.
-// An expression of a finished job can also use result. An expression of a schedule can only use
-// tick, a time.Time in the schedule's zone. Every expression can use host(url) and most functions
+// An expression of a finished job can also use result. An expression of a response can also use
+// status, header(name), and body or json. An expression of a schedule can only use tick, a time.Time
+// in the schedule's zone. Every expression can use host(url) and most functions
 // of expr. Loops are not allowed, because they can be slow. The function now is not allowed, because
 // results must be repeatable.
 package expression
@@ -40,8 +41,11 @@ func compile(what, text string, allowedVars []string) (*program, error) {
 	p := &program{what: what, text: strings.TrimSpace(text), allowedVars: allowedVars, usedVars: map[string]bool{}}
 	if p.text == "" {
 		example := "host(payload.url)"
-		if allowedVars[0] == "tick" {
+		switch allowedVars[0] {
+		case "tick":
 			example = "tick.Year()"
+		case "status":
+			example = `status == 403 && body contains "quota"`
 		}
 		return nil, fmt.Errorf("%s is empty: want an expression such as %s", what, example)
 	}

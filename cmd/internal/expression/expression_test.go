@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"net/http"
 	"strconv"
 	"strings"
 	"testing"
@@ -375,6 +376,37 @@ func TestFormula_ErrorsAreShort(t *testing.T) {
 		}
 		if _, err := key.Value(job(payload)); err == nil || len(err.Error()) > 400 {
 			t.Errorf("%s: an error of %d bytes: want one of at most 400", text, len(reason(err)))
+		}
+	}
+}
+
+func TestResponseIs(t *testing.T) {
+	ofBody := func(body string) Source {
+		header := http.Header{"X-Reason": {"quota"}}
+		return &Response{Job: *job(`{"n":3}`), Status: 403, Header: header, Body: func() []byte { return []byte(body) }}
+	}
+	check[bool, responseKind](t, ofBody, []row[bool]{
+		{text: ``, want: false},
+		{text: `status == 403`, want: true},
+		{text: `header("x-reason") == "quota"`, want: true},
+		{text: `header("X-None") == ""`, want: true},
+		{text: `body contains "rate"`, payload: "your rate is too high", want: true},
+		{text: `json?.error?.reason == "quotaExceeded"`, payload: `{"error":{"reason":"quotaExceeded"}}`, want: true},
+		{text: `json?.error?.reason == "quotaExceeded"`, payload: `<html>`},
+		{text: `json?.errors != nil`, payload: `{"data":{}}`},
+		{text: `json?.limited`, payload: `{"limited":null}`},
+		{text: `payload.n == 3 && task.type == "http:request"`, want: true},
+		{text: `json.error.reason == "x"`, payload: `<html>`, err: `condition json.error.reason == "x": there is no error: the value before it is missing or null`},
+		{text: `status`, err: `condition status: the result is a int: want true or false`},
+	})
+	for text, want := range map[string]string{
+		``:                "condition is empty: want an expression such as status == 403 && body contains \"quota\"",
+		`result.ok`:       `condition result.ok: unknown name result: want one of status, header, body, json, payload, task, host(…), or text in quotes`,
+		`header() == "x"`: `condition header() == "x": column 1: not enough arguments to call header`,
+		`status > "400"`:  `condition status > "400": column 8: invalid operation: > (mismatched types int and string)`,
+	} {
+		if _, err := parse[ResponseIs](text); reason(err) != want {
+			t.Errorf("%s: %q, want %q", text, reason(err), want)
 		}
 	}
 }

@@ -141,8 +141,18 @@ type When = Expression[bool, whenKind]
 type whenKind struct{}
 
 func (whenKind) properties() (string, []string, bool) { return "condition", DoneVars, true }
+func (whenKind) convert(value any) (bool, error)      { return condition(value) }
 
-func (whenKind) convert(value any) (bool, error) {
+// ResponseIs is a condition on a response, such as status == 403 && body contains "quota". If the
+// value is null or a missing field, the condition is false. The zero ResponseIs is false.
+type ResponseIs = Expression[bool, responseKind]
+
+type responseKind struct{}
+
+func (responseKind) properties() (string, []string, bool) { return "condition", responseVars, false }
+func (responseKind) convert(value any) (bool, error)      { return condition(value) }
+
+func condition(value any) (bool, error) {
 	holds, ok := value.(bool)
 	if !ok && value != nil {
 		return false, fmt.Errorf("the result is %s: want true or false", describe(value))

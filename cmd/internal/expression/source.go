@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"net/netip"
 	"net/url"
 	"strings"
@@ -17,7 +18,7 @@ import (
 	"github.com/headgate/headgate/internal/strictjson"
 )
 
-// Source is the input of expressions: a *Job, a *Done or a Tick.
+// Source is the input of expressions: a *Job, a *Done, a *Response or a Tick.
 type Source interface {
 	// values returns the values of at least the used variables. $env stands for all variables.
 	values(used map[string]bool) (map[string]any, error)
@@ -29,11 +30,15 @@ var (
 	DoneVars = []string{"payload", "task", "result"}
 	TickVars = []string{"tick"}
 
+	responseVars = []string{"status", "header", "body", "json", "payload", "task"}
+
 	priorityVars = []string{"payload", "task", "high", "normal", "low"}
 )
 
-// zeroValues has a value of each variable's type. payload and result can have any type.
-var zeroValues = map[string]any{"task": taskNames{}, "tick": time.Time{}, "high": "", "normal": "", "low": ""}
+// zeroValues has a value of each variable's type. payload, result and json can have any type.
+var zeroValues = map[string]any{
+	"status": 0, "header": func(string) string { return "" }, "body": "", "task": taskNames{}, "tick": time.Time{}, "high": "", "normal": "", "low": "",
+}
 
 // Tick is a tick of a schedule, in its zone.
 type Tick time.Time
@@ -98,6 +103,29 @@ func (d *Done) values(used map[string]bool) (map[string]any, error) {
 		err = d.resultErr
 	}
 	return env, err
+}
+
+// Response is the response to a job's call.
+type Response struct {
+	Job
+	Status int
+	Header http.Header
+	Body   func() []byte // not called if no expression uses body or json
+}
+
+func (r *Response) values(used map[string]bool) (map[string]any, error) {
+	env, err := r.Job.values(used)
+	if err != nil {
+		return nil, err
+	}
+	env["status"], env["header"] = r.Status, r.Header.Get
+	if used["body"] || used["json"] || used["$env"] {
+		env["body"] = string(r.Body())
+	}
+	if used["json"] || used["$env"] {
+		env["json"], _ = decode("body", r.Body()) // null if the body is not JSON
+	}
+	return env, nil
 }
 
 // decode reads one JSON value. Whole numbers stay exact, because they can be keys.

@@ -14,6 +14,7 @@ import (
 	"github.com/headgate/headgate/cmd/internal/expression"
 	"github.com/headgate/headgate/cmd/internal/jobspec"
 	"github.com/headgate/headgate/scheduler"
+	"github.com/headgate/headgate/tasks"
 )
 
 // logJob logs a line for each finished attempt.
@@ -47,6 +48,15 @@ func (w *Worker) outcome(ctx context.Context, err error) string {
 // costs returns the actual costs of a finished job by limit.
 func (w *Worker) costs(ctx context.Context, task *asynq.Task, result func() ([]byte, error)) (map[string]int, error) {
 	return w.config.Load().Tasks.Costs(config.JobOf(ctx, task), result)
+}
+
+// judge returns what a response to a job's call means, by the config's conditions.
+func (w *Worker) judge(ctx context.Context, task *asynq.Task, r tasks.Response) tasks.Verdict {
+	verdict, err := w.config.Load().Tasks.Judge(config.JobOf(ctx, task), r)
+	if err != nil {
+		w.log.Warn("a condition on a response fails and counts as false", "type", task.Type(), "status", r.Status, "error", err)
+	}
+	return verdict
 }
 
 // thenRetention is the shortest time for which a next job is kept. If a crash makes the first job

@@ -2,10 +2,12 @@ package worker
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/http/httptrace"
 	"strings"
@@ -14,6 +16,7 @@ import (
 	"time"
 
 	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/cmd/internal/config"
 	"github.com/headgate/headgate/internal/testutil/redistest"
@@ -128,6 +131,101 @@ func TestAnswer_429_BlocksSharedLimit(t *testing.T) {
 		}
 		if longest < time.Minute || longest > 5*time.Minute || calls < 10 || calls > 30 {
 			t.Errorf("blocked for %s at most, in %d calls of an hour", longest, calls)
+		}
+	})
+}
+
+// A condition on status, header and body decides instead of the status: the keys are blocked and the
+// job spends no attempt, or the attempt fails and is retried. The result has the whole body.
+func TestAnswer_Conditions(t *testing.T) {
+	const conditions = `
+    rate_limited_if: 'status in [403, 409] && json?.error?.reason == "quotaExceeded" || header("X-Reason") == "limit"'
+    retry_if: 'json?.errors != nil || task.type == "crawl:fetch" && status == 404'`
+	for name, tt := range map[string]struct {
+		typename, body string
+		status         int
+		header         http.Header
+		blocked        bool
+		calls, retried int
+		after          time.Duration // of the second call
+	}{
+		"403 of a quota":        {status: 403, body: `{"error":{"reason":"quotaExceeded"}}`, blocked: true, calls: 2, after: 500 * time.Millisecond},
+		"409 of a quota, time":  {status: 409, body: `{"error":{"reason":"quotaExceeded"}}`, header: http.Header{"Retry-After": {"60"}}, blocked: true, calls: 2, after: time.Minute},
+		"200 by a header":       {status: 200, header: http.Header{"X-Reason": {"limit"}}, blocked: true, calls: 2, after: 500 * time.Millisecond},
+		"302 by a header":       {status: 302, header: http.Header{"X-Reason": {"limit"}, "Location": {"/x"}}, blocked: true, calls: 2, after: 500 * time.Millisecond},
+		"403 of something else": {status: 403, body: `{"error":{"reason":"forbidden"}}`, calls: 1},
+		"403, no JSON":          {status: 403, body: `<html>`, calls: 1},
+		"GraphQL, an error":     {status: 200, body: `{"data":null,"errors":[{"message":"busy"}]}`, calls: 2, retried: 1},
+		"GraphQL, told a time":  {status: 200, body: `{"errors":[]}`, header: http.Header{"Retry-After": {"60"}}, calls: 2, retried: 1, after: time.Minute},
+		"GraphQL, no error":     {status: 200, body: `{"data":{}}`, calls: 1},
+		"crawl, a quota":        {typename: "crawl:fetch", status: 200, header: http.Header{"X-Reason": {"limit"}}, blocked: true, calls: 2, after: 500 * time.Millisecond},
+		"crawl, 404":            {typename: "crawl:fetch", status: 404, calls: 2, retried: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				typename := cmp.Or(tt.typename, "http:request")
+				conf := parse(t, "limits: {host: {kind: sliding_log, rate: 100/s}}\ntasks:\n  "+typename+":\n    limits: [{limit: host, key: host(payload.url)}]"+conditions)
+				var calls []time.Time
+				w, said := upstreamWorker(t, conf, roundTrip(func(r *http.Request) (*http.Response, error) {
+					resp := &http.Response{StatusCode: 404, Header: http.Header{}, Body: http.NoBody, Request: r}
+					if r.URL.Path == "/robots.txt" {
+						return resp, nil
+					}
+					resp.StatusCode, resp.Body = 200, io.NopCloser(strings.NewReader("the whole body"))
+					if calls = append(calls, time.Now()); len(calls) == 1 {
+						resp.StatusCode, resp.Body = tt.status, io.NopCloser(strings.NewReader(tt.body))
+						resp.Header = maps.Clone(tt.header)
+					}
+					return resp, nil
+				}))
+				payload := map[string]string{"http:request": `{"url":"http://api.example/"}`, "crawl:fetch": `{"url":"http://api.example/","crawl":"it"}`}
+				id := addJob(t, w.options.Redis, typename, payload[typename])
+				time.Sleep(400 * time.Millisecond)
+				blocks, err := throttle.New(w.options.Redis, throttle.Options{}).Blocks(t.Context(), "host")
+				if err != nil || (len(blocks) > 0) != tt.blocked {
+					t.Errorf("blocked are %v, %v, want %v", blocks, err, tt.blocked)
+				}
+				time.Sleep(2 * time.Minute)
+				info, err := asynq.NewInspectorFromRedisClient(w.options.Redis).GetTaskInfo("default", id)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if len(calls) != tt.calls || info.Retried != tt.retried {
+					t.Fatalf("%d calls, %d retries, want %d and %d; the log says\n%s", len(calls), info.Retried, tt.calls, tt.retried, said)
+				}
+				if tt.calls == 2 && calls[1].Sub(calls[0]) < tt.after {
+					t.Errorf("called again after %s, want %s", calls[1].Sub(calls[0]), tt.after)
+				}
+				if body := cmp.Or(map[bool]string{true: "the whole body"}[tt.calls == 2], tt.body); typename == "http:request" && !strings.Contains(string(info.Result), strings.ReplaceAll(body, `"`, `\"`)) {
+					t.Errorf("the result is %s, want its body %s", info.Result, body)
+				}
+			})
+		})
+	}
+}
+
+// addJob enqueues a job that is kept when it is done, and returns its ID.
+func addJob(t *testing.T, rdb redis.UniversalClient, typename, payload string) string {
+	t.Helper()
+	info, err := scheduler.NewClient(rdb).Enqueue(asynq.NewTask(typename, []byte(payload)), asynq.Retention(time.Hour), asynq.MaxRetry(3))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return info.ID
+}
+
+// A condition that fails counts as false, and the worker says which one.
+func TestAnswer_ConditionFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		conf := parse(t, "tasks: {\"http:request\": {retry_if: 'json.error.code == 7'}}")
+		w, said := upstreamWorker(t, conf, roundTrip(func(r *http.Request) (*http.Response, error) {
+			return &http.Response{StatusCode: 200, Header: http.Header{}, Body: http.NoBody, Request: r}, nil
+		}))
+		id := addJob(t, w.options.Redis, "http:request", `{"url":"http://api.example/"}`)
+		time.Sleep(5 * time.Second)
+		info, err := asynq.NewInspectorFromRedisClient(w.options.Redis).GetTaskInfo("default", id)
+		if err != nil || info.State != asynq.TaskStateCompleted || !strings.Contains(said.String(), "condition json.error.code == 7: there is no error") {
+			t.Errorf("%+v, %v, want the job done; the log says\n%s", info, err, said)
 		}
 	})
 }

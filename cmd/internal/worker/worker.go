@@ -238,7 +238,7 @@ func (w *Worker) start() error {
 	c, s := w.config.Load(), w.redis
 	w.crawls.Redis, w.crawls.Scope, w.crawls.Client, w.crawls.Options = s, c.Scope, c.NewClient(s), w.crawlOptions
 	feedback := &tasks.Feedback{
-		Costs: w.costs, Results: asynq.NewInspectorFromRedisClient(s), Log: w.log,
+		Costs: w.costs, Judge: w.judge, Results: asynq.NewInspectorFromRedisClient(s), Log: w.log,
 	}
 	var handler asynq.Handler = asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
 		if h := w.handlerOf(task.Type()); h != nil {

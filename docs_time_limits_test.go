@@ -350,6 +350,12 @@ var timeLimits = []struct{ waits, constants, then, sees string }{
 		"RuleFor has not returned",
 	},
 	{
+		"A job, for a worker that can run it",
+		"scheduler.DefaultUnknownFor",
+		"the attempt fails (`unknown_for`)",
+		"jobs wait for a worker that can run them",
+	},
+	{
 		"`RuleFor` of a waiting job; rules for the backlog's sample",
 		"scheduler.waitingRuleTime internal/stats.rulesTimeout",
 		"the job keeps its limits; the sample counts it without",
@@ -380,21 +386,15 @@ var timeLimits = []struct{ waits, constants, then, sees string }{
 		"missing lines",
 	},
 	{
-		"A fetched job, for a worker slot",
-		"scheduler.startWithin",
-		"it goes back to the head of its queue",
+		"A fetched job, for a worker slot; for the end of an earlier attempt",
+		"scheduler.startWithin scheduler.endingTime",
+		"it goes back to the head of its queue; to its queue for a second",
 		"nothing",
 	},
 	{
 		"A fetched job, for the limiter, while jobs are denied",
 		"scheduler.admitTime",
 		"it waits in a worker slot instead",
-		"nothing",
-	},
-	{
-		"A fetched job, for the end of an earlier attempt",
-		"scheduler.endingTime",
-		"it goes back to its queue for a second",
 		"nothing",
 	},
 	{
@@ -517,7 +517,7 @@ internal/stats.aliveInterval internal/stats.durationWindow internal/stats.lostRe
 internal/stats.sampleLifetime internal/stats.streamLength internal/stats.writeInterval
 internal/waitdb.Advance internal/waitdb.maxBlock
 scheduler.archiveInterval scheduler.claimInterval scheduler.delayedTaskCheckInterval scheduler.deniedWindow scheduler.emptyQueuePause
-scheduler.heartbeat scheduler.lateLease scheduler.maxCountPeriod scheduler.maxErrorPause scheduler.maxPoll scheduler.maxRest scheduler.missingInterval
+scheduler.heartbeat scheduler.lateLease scheduler.maxCountPeriod scheduler.maxErrorPause scheduler.maxPoll scheduler.maxRest scheduler.maxUnablePause scheduler.minUnablePause scheduler.missingInterval
 scheduler.minPoll scheduler.noPause scheduler.unknownLimitPause scheduler.promotePause scheduler.reportPeriod scheduler.restoreFor scheduler.slowTime
 scheduler.maxEarly scheduler.spreadTime scheduler.busyPause scheduler.foreignInterval scheduler.goodbyeTime scheduler.maxRestoreRest scheduler/cron.day scheduler/cron.minRetention scheduler/cron.retryEvery scheduler/cron.syncEvery
 tasks.longestWait tasks.maxPutBack tasks.robotsMaxHold tasks.robotsMinHold tasks/internal/robots.maxDelay

@@ -91,6 +91,9 @@ func (s *scope) askRules(all ...*attempt) {
 // BaseContext, holds the job and ends at the deadline.
 func (s *Server) askRule(j job, task *asynq.Task, deadline time.Time) <-chan usercode.Result[Rule] {
 	return usercode.Go(s.log, "RuleFor", func() (Rule, error) {
+		if err := s.checkHandler(context.Background(), task); err != nil {
+			return Rule{}, seal(err)
+		}
 		base, err := s.baseContext()
 		if err != nil {
 			return Rule{}, err
@@ -121,6 +124,8 @@ func (s *scope) queueRequests(ready ...*attempt) {
 		a.requestQueuedAt = time.Now()
 		if errors.Is(a.err, throttle.ErrUnavailable) {
 			_, a.err = s.outcomeError(a, a.decision, a.err)
+		} else if isUnable(a.err) {
+			a.err = a.putBackUnable(a.err)
 		} else if a.err == nil {
 			if err := s.shards.Check(s.shards.QueueOf(a.Queue), s.shard, a.rule.Needs); err != nil {
 				a.err = s.unusableLimit(a, err)

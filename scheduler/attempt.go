@@ -32,6 +32,7 @@ type attempt struct {
 	timeout     time.Duration // for each attempt; zero means none
 	deadline    time.Time     // for all attempts together; zero means none
 	position    queuePosition
+	unableSince time.Time // since when no worker could run the job; zero if a worker could
 	isNew       bool      // whether the job was never put back and never failed
 	leaseEnd    time.Time // the end of the lease as the dequeue set it; asynq may extend the lease
 	staleRuns   int       // how often run has returned stale
@@ -91,6 +92,7 @@ func (s *Server) newAttempt(j asynqdb.Job, leaseEnd time.Time) *attempt {
 	} else if a.timeout == 0 {
 		a.timeout = asynqDefaultTimeout
 	}
+	a.unableSince = a.readUnableSince()
 	if a.isNew = !a.Back && m.FailedAt == 0; !a.isNew {
 		a.position = queuePositionOf(a.JobID, a.task)
 	}

@@ -64,8 +64,8 @@ type putBackAs struct{ payload []byte }
 func (*putBackAs) Error() string { return "put back with another payload" }
 
 // IsPutBack reports whether a handler's error puts the job back. Such an error is no failure, and
-// wraps one from RetryAfter, RateLimited or PutBackAs. Middleware that logs or counts failures can
-// call IsPutBack.
+// wraps ErrUnable, or an error from RetryAfter, RateLimited or PutBackAs. Middleware that logs or
+// counts failures can call IsPutBack. Only the server knows when a job that wraps ErrUnable fails.
 //
 // If an error also wraps asynq.SkipRetry or asynq.RevokeTask, RateLimited and PutBackAs still put
 // the job back, but RetryAfter does not.
@@ -73,7 +73,7 @@ func IsPutBack(err error) bool {
 	_, later := errors.AsType[retryAfter](err)
 	_, limited := errors.AsType[*rateLimitedError](err)
 	_, as := errors.AsType[*putBackAs](err)
-	return limited || as || later && !forbidsRetry(err)
+	return isUnable(err) || limited || as || later && !forbidsRetry(err)
 }
 
 // forbidsRetry reports whether an error keeps asynq from retrying the job.
@@ -105,6 +105,8 @@ type putBackError struct {
 	told       bool          // whether the upstream said the time at: the jobs that come back then are spread
 	denied     bool          // whether the job waits for permits, and may be promoted before the time at
 	position   queuePosition // the position that the job keeps; zero for none
+	// unableSince is the time since which no worker could run the job, or the zero Time.
+	unableSince time.Time
 }
 
 // Error returns the wrapped error's text as asynq stores it.

@@ -16,33 +16,33 @@ import (
 	"github.com/headgate/headgate/internal/waitdb"
 )
 
-// missingLimits has the limits about which warnMissing has warned, and when. It is safe for
-// concurrent use.
-type missingLimits struct {
+// hourlyWarnings has the names, of limits or task types, about which the server has warned, and when.
+// It is safe for concurrent use.
+type hourlyWarnings struct {
 	mu     sync.Mutex
 	warned map[string]time.Time
 }
 
 const (
-	// missingInterval is the shortest time between two warnings about a limit.
+	// missingInterval is the shortest time between two warnings about a limit or a task type.
 	missingInterval = time.Hour
 	// missingTimeout is how long the warning waits for the names of the limits that exist.
 	missingTimeout = 5 * time.Second
 )
 
-// mayWarn reports whether a warning about a limit is due.
-func (m *missingLimits) mayWarn(limit string) bool {
+// mayWarn reports whether a warning about a name is due.
+func (m *hourlyWarnings) mayWarn(name string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	now := time.Now()
-	if at, ok := m.warned[limit]; ok && now.Sub(at) < missingInterval {
+	if at, ok := m.warned[name]; ok && now.Sub(at) < missingInterval {
 		return false
 	}
 	if m.warned == nil {
 		m.warned = map[string]time.Time{}
 	}
 	maps.DeleteFunc(m.warned, func(_ string, at time.Time) bool { return now.Sub(at) >= missingInterval }) // a program may make up names
-	m.warned[limit] = now
+	m.warned[name] = now
 	return true
 }
 

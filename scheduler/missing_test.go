@@ -165,10 +165,10 @@ func TestMissingLimit_RuleNoLongerWaits(t *testing.T) {
 	}
 }
 
-// missingLimits warns of each limit once in missingInterval, and forgets limits that jobs needed before.
+// hourlyWarnings warns of each limit once in missingInterval, and forgets limits that jobs needed before.
 func TestMissingLimits_Forgets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var m missingLimits
+		var m hourlyWarnings
 		for i := range 300 {
 			if due := m.mayWarn("again"); due != (i%60 == 0) {
 				t.Fatalf("after %d min: a warning is due: %t", i, due)

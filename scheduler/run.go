@@ -210,16 +210,22 @@ func (a *attempt) run(ctx context.Context, next asynq.Handler) (stale bool, err 
 // afterRun turns a handler's error into an error for asynq. It reports a rejected call to the
 // limiter, and a success if a limit wants feedback.
 //
-// If the error wraps several errors, the first of these counts: RateLimited, PutBackAs, SkipRetry
-// or RevokeTask, RetryAfter. For any other error, the rule's retry policy sets the delay, or the
-// program's RetryDelayFunc if the rule has no policy. After the policy's last retry the error is
-// final, because asynq knows only the job's own MaxRetry.
+// If the error wraps several errors, the first of these counts: ErrUnable, RateLimited, PutBackAs,
+// SkipRetry or RevokeTask, RetryAfter. For any other error, the rule's retry policy sets the delay,
+// or the program's RetryDelayFunc if the rule has no policy. After the policy's last retry the error
+// is final, because asynq knows only the job's own MaxRetry.
 func (a *attempt) afterRun(ctx context.Context, err error) error {
 	a.reports.Lock()
 	defer a.reports.Unlock()
 	took := cmp.Or(a.latency, time.Since(a.began))
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), reportTimeout)
 	defer cancel()
+	if isUnable(err) {
+		if err = a.putBackUnable(err); !isUnable(err) {
+			a.refund(ctx)
+			return err
+		}
+	}
 	if why, ok := errors.AsType[*rateLimitedError](err); ok {
 		if result := a.rateLimited(ctx, why, err); result != nil {
 			return result

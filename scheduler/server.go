@@ -57,7 +57,10 @@ type Server struct {
 	log               *slog.Logger
 	grant             time.Duration // how long permits are reserved for a granted job
 	inFlight          inFlight
-	missing           missingLimits
+	missing           hourlyWarnings
+	unable            hourlyWarnings                 // about task types that this server cannot run
+	unknownFor        time.Duration                  // see WithUnknownFor
+	mux               atomic.Pointer[asynq.ServeMux] // the program's handler, if it is a mux and the server has started
 	permitAge         permitAge
 	db                asynqdb.DB // of the queues
 	forgivenCrashes   int        // number of crashes of a job that do not count as failures
@@ -109,6 +112,7 @@ type options struct {
 	shards          []Shards
 	// archiveRetention is how long archived jobs are kept.
 	archiveRetention time.Duration
+	unknownFor       time.Duration
 }
 
 // WithLimiter sets the server's limiter, for example one with another scope or Redis. The default
@@ -153,6 +157,9 @@ func NewServer(rdb redis.UniversalClient, rules Rules, cfg asynq.Config, opts ..
 	if o.archiveRetention < time.Second {
 		err = errors.Join(err, fmt.Errorf("archive retention %s: want at least 1s", o.archiveRetention))
 	}
+	if o.unknownFor < 0 {
+		err = errors.Join(err, fmt.Errorf("unknown for %s: want some time, or zero for %s", o.unknownFor, DefaultUnknownFor))
+	}
 	if err := errors.Join(err, validate(rules, cfg, shards)); err != nil {
 		return nil, err
 	}
@@ -164,7 +171,7 @@ func NewServer(rdb redis.UniversalClient, rules Rules, cfg asynq.Config, opts ..
 	if len(s.shards) > 0 {
 		s.spread, s.maxHeartbeat = dispatcher.NewSpread(), dispatcher.MaxSpreadHeartbeat
 	}
-	s.archiveRetention = o.archiveRetention
+	s.archiveRetention, s.unknownFor = o.archiveRetention, cmp.Or(o.unknownFor, DefaultUnknownFor)
 	s.patience, s.losePatience = context.WithCancel(context.Background())
 	s.calls, s.endCalls = context.WithCancel(context.Background())
 	s.cancels, s.stopCancels = context.WithCancel(s.calls)
@@ -246,6 +253,9 @@ func validate(rules Rules, cfg asynq.Config, shards shard.Queues) error {
 func (s *Server) Start(handler asynq.Handler) error {
 	if handler == nil {
 		return s.asynq.Start(nil)
+	}
+	if mux, ok := handler.(*asynq.ServeMux); ok {
+		s.mux.Store(mux)
 	}
 	starting, cancel := context.WithCancel(context.Background())
 	defer cancel()

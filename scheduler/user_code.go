@@ -46,7 +46,7 @@ type sealedError struct {
 }
 
 // sealedKinds are the errors that decide what happens to a job.
-var sealedKinds = []error{asynq.SkipRetry, asynq.RevokeTask, throttle.ErrUnavailable}
+var sealedKinds = []error{asynq.SkipRetry, asynq.RevokeTask, throttle.ErrUnavailable, ErrUnable, asynq.ErrHandlerNotFound}
 
 // Error implements error.
 func (e *sealedError) Error() string { return e.text }

@@ -178,7 +178,7 @@ func (s *Server) newPutBack(a *attempt, why *putBackError, msg []byte) *asynqdb.
 	if why.told {
 		back.At, msg = spread(why.at, msg)
 	}
-	back.Msg = why.position.writeTo(a.JobID, msg)
+	back.Msg = a.withUnableSince(why.position.writeTo(a.JobID, msg), why.unableSince)
 	return back
 }
 

@@ -134,7 +134,7 @@ func (h *CrawlHandler) ProcessTask(ctx context.Context, task *asynq.Task) error 
 	return presentable(err)
 }
 
-// Check returns the error with which ProcessTask would archive the task: see HTTPHandler.Check.
+// Check returns the error with which ProcessTask would refuse the task: see HTTPHandler.Check.
 func (h *CrawlHandler) Check(task *asynq.Task) error {
 	page, err := parse[CrawlFetch](task.Payload())
 	if err != nil {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/headgate/headgate/internal/duration"
 	"github.com/headgate/headgate/internal/redact"
+	"github.com/headgate/headgate/scheduler"
 )
 
 // The classes of errors that config files can name. A config file can also name one exit code, as
@@ -119,6 +120,12 @@ var ErrNotCalled = errors.New("no call was made")
 // notCalled returns an error with the text of err that wraps err and ErrNotCalled.
 func notCalled(err error) error {
 	return &hiddenError{err.Error(), errors.Join(err, ErrNotCalled)}
+}
+
+// unable returns an error with the text of err which says that this worker cannot run the job because
+// of its own config: see scheduler.ErrUnable. It wraps err and ErrNotCalled.
+func unable(err error) error {
+	return &hiddenError{err.Error(), errors.Join(err, ErrNotCalled, scheduler.ErrUnable)}
 }
 
 // malformed returns the error that archives a job because of its payload.

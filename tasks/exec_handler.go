@@ -59,8 +59,9 @@ type Command struct {
 //
 //   - Exit code 0: done.
 //   - Another exit code, a signal, or a timeout: a *CommandError, retried.
-//   - A payload that is no JSON object, an unknown command or program, or too much output:
-//     archived.
+//   - A payload that is no JSON object, or too much output: archived.
+//   - A command or program that this worker does not have: put back for another worker, and archived
+//     after the server's [scheduler.WithUnknownFor], or at once by a plain asynq server.
 //   - A missing secret, or too many processes on the machine: retried.
 //
 // A command can run more than once for a job. If its worker is killed, Linux also kills the
@@ -102,7 +103,7 @@ func (h *ExecHandler) ProcessTask(ctx context.Context, task *asynq.Task) error {
 	return keepResult(ctx, task, outputResult(out), nil)
 }
 
-// Check returns the error with which ProcessTask would archive the task: see HTTPHandler.Check.
+// Check returns the error with which ProcessTask would refuse the task: see HTTPHandler.Check.
 func (h *ExecHandler) Check(task *asynq.Task) error {
 	_, _, err := h.command(task)
 	return presentable(err)
@@ -116,7 +117,7 @@ func (h *ExecHandler) command(task *asynq.Task) (string, Command, error) {
 	name := strings.TrimPrefix(task.Type(), PrefixExec)
 	command, ok := h.Commands[name]
 	if !ok {
-		return "", Command{}, notCalled(fmt.Errorf("command %q: this worker has none of that name: %w", name, asynq.SkipRetry))
+		return "", Command{}, unable(fmt.Errorf("command %q: this worker has none of that name: %w", name, asynq.SkipRetry))
 	}
 	return name, command, nil
 }
@@ -151,7 +152,7 @@ func (h *ExecHandler) run(ctx context.Context, name string, c Command, args []st
 		if cause := context.Cause(ctx); cause != nil { // the context ended before the start
 			return nil, notCalled(&CommandError{Command: name, Code: -1, Reason: cause.Error()})
 		}
-		return nil, notCalled(fmt.Errorf("command %s: %w", name, startError(err)))
+		return nil, startError(fmt.Errorf("command %s: %w", name, err))
 	}
 	err = cmd.Wait()
 	_ = killGroup(cmd) // kills processes that the command left running
@@ -205,13 +206,13 @@ func environment(own []string) ([]string, secrets, error) {
 	return env, hidden, nil
 }
 
-// startError returns err. If the program does not exist or is not executable, the returned error
-// also archives the job.
+// startError returns the error of a command that did not start. If the program does not exist here or
+// is not executable, only another worker can run it.
 func startError(err error) error {
 	if errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
-		return fmt.Errorf("%w: %w", err, asynq.SkipRetry)
+		return unable(fmt.Errorf("%w: %w", err, asynq.SkipRetry))
 	}
-	return err
+	return notCalled(err)
 }
 
 // outputResult returns a command's output as a result: see ExecHandler.

@@ -90,7 +90,7 @@ func (h *HTTPHandler) checkAddress(text string) error {
 		return nil
 	}
 	if err := h.check(a); err != nil {
-		return notCalled(fmt.Errorf("%s: %w: %w", text, err, asynq.SkipRetry))
+		return unable(fmt.Errorf("%s: %w: %w", text, err, asynq.SkipRetry))
 	}
 	return nil
 }

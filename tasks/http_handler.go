@@ -37,8 +37,10 @@ import (
 //     that the response names.
 //   - No complete response within the timeout: a *NetworkError, retried.
 //   - A missing secret, or no space on disk for the body: retried.
-//   - A malformed payload, an address that is not allowed, or a body too long to be saved:
-//     archived.
+//   - A malformed payload, or a body too long to be saved: archived.
+//   - An address or a secret that is not allowed, or a body to save without a SaveDir: put back for
+//     another worker. After the server's [scheduler.WithUnknownFor], an address archives the job, and
+//     the others are failures.
 //
 // A call can be made more than once, because asynq can run a job more than once.
 type HTTPHandler struct {
@@ -86,14 +88,15 @@ type openResponse struct {
 	secrets secrets
 }
 
-// Check returns the error with which ProcessTask would archive the task before its call. It does no
-// I/O, so a server's rules can call it before the job takes permits.
+// Check returns the error with which ProcessTask would refuse the task before its call, because of
+// its payload or because of what the handler's fields allow. It does no I/O, so a server's rules can
+// call it before the job takes permits.
 func (h *HTTPHandler) Check(task *asynq.Task) error {
 	call, err := parse[HTTPRequest](task.Payload())
 	if err != nil {
 		return presentable(malformed(err))
 	}
-	return presentable(h.checkAddress(call.URL))
+	return presentable(cmp.Or(h.checkAddress(call.URL), h.checkSave(call), h.checkSecrets(call)))
 }
 
 // ProcessTask makes the task's call and keeps the response as its result.
@@ -163,7 +166,7 @@ func (h *HTTPHandler) exchange(ctx context.Context, call HTTPRequest) (*openResp
 	}))
 	resp, err := h.transport().RoundTrip(req)
 	if private, ok := errors.AsType[*AddressError](err); ok {
-		return nil, notCalled(fmt.Errorf("%s: %w: %w", call.URL, private, asynq.SkipRetry))
+		return nil, unable(fmt.Errorf("%s: %w: %w", call.URL, private, asynq.SkipRetry))
 	}
 	if err != nil {
 		err = &NetworkError{URL: call.URL, Err: hidden.hideIn(cmp.Or(context.Cause(ctx), err))}

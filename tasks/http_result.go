@@ -120,11 +120,19 @@ func (r *HTTPResult) setBody(body []byte) {
 // DefaultMaxSave is the default of HTTPHandler.MaxSave.
 const DefaultMaxSave = 1 << 30
 
+// checkSave returns an error if the body is to be saved and the worker has no folder for it.
+func (h *HTTPHandler) checkSave(call HTTPRequest) error {
+	if call.Save == "" || h.SaveDir != "" {
+		return nil
+	}
+	return unable(fmt.Errorf("save %q: this worker has no folder to save to: want http.save_dir in its config", call.Save))
+}
+
 // save streams the body into a file and records the file in the result. It does not replace secrets
 // in the body.
 func (h *HTTPHandler) save(resp *openResponse, result *HTTPResult) (err error) {
-	if h.SaveDir == "" {
-		return fmt.Errorf("save %q: this worker has no folder to save to", resp.call.Save)
+	if err := h.checkSave(resp.call); err != nil {
+		return err
 	}
 	size := cmp.Or(max(0, h.MaxSave), DefaultMaxSave)
 	if resp.call.MaxBody > 0 {

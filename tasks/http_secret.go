@@ -3,6 +3,7 @@ package tasks
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net/url"
 	"os"
 	"path"
@@ -144,6 +145,26 @@ func validHeaderValue(value string) bool {
 	return utf8.ValidString(value) && httpguts.ValidHeaderFieldValue(value)
 }
 
+// checkSecret returns an error if payloads may not refer to a secret.
+func (h *HTTPHandler) checkSecret(name string) error {
+	allowed := func(pattern string) bool { ok, _ := path.Match(pattern, name); return ok }
+	if slices.ContainsFunc(h.Secrets, allowed) {
+		return nil
+	}
+	return unable(fmt.Errorf("secret %s is not in http.secrets of the worker's config", name))
+}
+
+// checkSecrets returns an error that names every secret of a call that is not allowed. It does not
+// read the secrets.
+func (h *HTTPHandler) checkSecrets(call HTTPRequest) (failed error) {
+	for _, text := range append(slices.Sorted(maps.Values(call.Headers)), call.URL) {
+		for _, found := range reference.FindAllStringSubmatch(text, -1) {
+			failed = errors.Join(failed, h.checkSecret(found[1]))
+		}
+	}
+	return failed
+}
+
 // resolveSecrets returns the call with secrets in place of the references, and these secrets. Its
 // error names every secret that is missing or not allowed.
 func (h *HTTPHandler) resolveSecrets(call HTTPRequest) (HTTPRequest, secrets, error) {
@@ -152,9 +173,8 @@ func (h *HTTPHandler) resolveSecrets(call HTTPRequest) (HTTPRequest, secrets, er
 	fill := func(text string, escape func(string) string) string {
 		return reference.ReplaceAllStringFunc(text, func(ref string) string {
 			name := reference.FindStringSubmatch(ref)[1]
-			allowed := func(pattern string) bool { ok, _ := path.Match(pattern, name); return ok }
-			if !slices.ContainsFunc(h.Secrets, allowed) {
-				failed = errors.Join(failed, fmt.Errorf("secret %s is not in http.secrets of the worker's config", name))
+			if err := h.checkSecret(name); err != nil {
+				failed = errors.Join(failed, err)
 				return ""
 			}
 			value, err := lookup(name)

@@ -7,7 +7,8 @@
 // the wrong type. A null is treated like a missing field.
 //
 // If another attempt would fail as well, a handler's error wraps asynq.SkipRetry, and asynq
-// archives the job. After any other error asynq retries the job.
+// archives the job. If only this worker cannot run the job, because of its config, the error wraps
+// scheduler.ErrUnable. After any other error asynq retries the job.
 //
 // The handlers take no permits. They run on any asynq server, except [CrawlHandler], which needs a
 // scheduler.Server. On a scheduler.Server with the middleware of [Feedback], a 429 blocks the keys

@@ -49,6 +49,9 @@ type Config struct {
 	ShutdownTimeout time.Duration `yaml:"shutdown_timeout"`
 	// ArchiveRetention is the time for which jobs that failed for good are kept.
 	ArchiveRetention time.Duration `yaml:"archive_retention"`
+	// UnknownFor is how long a job is put back for other workers if the workers that take it do not
+	// know its type or command, or their config does not allow what it needs. Then it fails.
+	UnknownFor time.Duration `yaml:"unknown_for"`
 	// Listen is the address of the page, /metrics, /healthz and /readyz. An address without a host,
 	// such as ":9090", means localhost. The zero value means none.
 	Listen string           `yaml:"listen"`
@@ -94,6 +97,7 @@ func Default() *Config {
 		Concurrency:     10,
 		Queues:          Queues{"default": {Weight: 1}},
 		ShutdownTimeout: 8 * time.Second, ArchiveRetention: 90 * 24 * time.Hour,
+		UnknownFor: scheduler.DefaultUnknownFor,
 	}
 }
 
@@ -171,6 +175,7 @@ func (d *decoder) checkWorker(c *Config) {
 	}
 	d.want(c.ShutdownTimeout > 0, "shutdown_timeout", "0s: want some time for running jobs to finish, such as 8s")
 	d.want(c.ArchiveRetention >= time.Second, "archive_retention", "%s: want how long archived jobs are kept, at least 1s", c.ArchiveRetention)
+	d.want(c.UnknownFor > 0, "unknown_for", "%s: want some time, such as 10m", c.UnknownFor)
 	d.checkQueues(c.Queues)
 }
 

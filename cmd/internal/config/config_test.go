@@ -151,7 +151,7 @@ func TestShorthands(t *testing.T) {
 func TestFull(t *testing.T) {
 	got := load(t, "testdata/full.yaml")
 	want := &Config{
-		App: "shop", Scope: "eu", Concurrency: 20, StrictPriority: true, ShutdownTimeout: 20 * time.Second, ArchiveRetention: 30 * 24 * time.Hour,
+		App: "shop", Scope: "eu", Concurrency: 20, StrictPriority: true, ShutdownTimeout: 20 * time.Second, ArchiveRetention: 30 * 24 * time.Hour, UnknownFor: 5 * time.Minute,
 		Queues: Queues{"default": {Weight: 1}, "critical": {Weight: 6}},
 		Page: Page{
 			Token: "swordfish-and-chips", ReadOnly: true,

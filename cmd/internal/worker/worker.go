@@ -192,7 +192,7 @@ func (w *Worker) prepare() error {
 		RetryDelayFunc:  func(n int, _ error, _ *asynq.Task) time.Duration { return scheduler.Backoff{}.Delay(n) },
 		ErrorHandler:    asynq.ErrorHandlerFunc(w.logFailure),
 		Logger:          asynqLog{w.filteredLog},
-	}, scheduler.WithLimiter(w.waitDB.Limiter), scheduler.WithLogger(w.filteredLog), scheduler.WithShards(c.Shards()...), scheduler.WithArchiveRetention(c.ArchiveRetention))
+	}, scheduler.WithLimiter(w.waitDB.Limiter), scheduler.WithLogger(w.filteredLog), scheduler.WithShards(c.Shards()...), scheduler.WithArchiveRetention(c.ArchiveRetention), scheduler.WithUnknownFor(c.UnknownFor))
 	if err != nil {
 		return err
 	}
@@ -400,13 +400,15 @@ func (r *refusals) isFirst(log *slog.Logger, typename, text string) bool {
 	return true
 }
 
-// rule returns the rule of a job. If the job's handler would reject the job, rule returns an error,
-// so that the job is archived and takes no permits.
+// rule returns the rule of a job. If this worker has no handler for the job, or the handler would
+// reject the job, rule returns an error, so that the job takes no permits.
 func (w *Worker) rule(ctx context.Context, task *asynq.Task) (scheduler.Rule, error) {
-	if h := w.handlerOf(task.Type()); h != nil {
-		if err := h.Check(task); err != nil {
-			return scheduler.Rule{}, refusedError{err}
-		}
+	h := w.handlerOf(task.Type())
+	if h == nil {
+		return scheduler.Rule{}, asynq.NotFound(ctx, task)
+	}
+	if err := h.Check(task); err != nil {
+		return scheduler.Rule{}, refusedError{err}
 	}
 	if !w.config.Load().HasRules(task.Type()) {
 		return w.keptRule(ctx, task)

@@ -516,7 +516,7 @@ internal/redishealth.checkInterval internal/redishealth.repeatPause internal/red
 internal/stats.aliveInterval internal/stats.durationWindow internal/stats.lostRetention internal/stats.sampleInterval
 internal/stats.sampleLifetime internal/stats.streamLength internal/stats.writeInterval
 internal/waitdb.Advance internal/waitdb.maxBlock
-scheduler.archiveInterval scheduler.claimInterval scheduler.delayedTaskCheckInterval scheduler.deniedWindow scheduler.emptyQueuePause
+scheduler.archiveInterval scheduler.claimInterval scheduler.delayedTaskCheckInterval scheduler.deniedWindow scheduler.emptyQueuePause scheduler.fastReply
 scheduler.heartbeat scheduler.lateLease scheduler.maxCountPeriod scheduler.maxErrorPause scheduler.maxPoll scheduler.maxRest scheduler.maxUnablePause scheduler.minUnablePause scheduler.missingInterval
 scheduler.minPoll scheduler.noPause scheduler.unknownLimitPause scheduler.promotePause scheduler.reportPeriod scheduler.restoreFor scheduler.slowTime
 scheduler.maxEarly scheduler.spreadTime scheduler.busyPause scheduler.foreignInterval scheduler.goodbyeTime scheduler.maxRestoreRest scheduler/cron.day scheduler/cron.minRetention scheduler/cron.retryEvery scheduler/cron.syncEvery

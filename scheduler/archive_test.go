@@ -53,7 +53,7 @@ func archived(t *testing.T, rdb redis.UniversalClient) (entries, hashes int) {
 func TestArchive_HasNoBound(t *testing.T) {
 	s := settings{limits: []throttle.Limit{perMinute(60, 10)}, handle: func(context.Context, *asynq.Task) error { return errors.New("failed") }}
 	s.rule = func(task *asynq.Task) (Rule, error) {
-		if task.Type() == "impossible" {
+		if string(task.Payload()) == "impossible" {
 			return Rule{Needs: []throttle.Need{{Limit: s.limits[0].Name, Cost: 11}}}, nil
 		}
 		return Rule{}, nil
@@ -61,8 +61,8 @@ func TestArchive_HasNoBound(t *testing.T) {
 	rdb := redistest.Real(t)
 	archiveJobs(t, rdb, 10000, time.Now())
 	st := start(t, rdb, s)
-	st.enqueue(asynq.NewTask("fails", nil), asynq.MaxRetry(0))
-	st.enqueue(asynq.NewTask("impossible", nil))
+	st.enqueue(asynq.NewTask("job", nil), asynq.MaxRetry(0))
+	st.enqueue(asynq.NewTask("job", []byte("impossible")))
 	id := st.enqueue(asynq.NewTask("later", nil), asynq.ProcessIn(time.Hour))
 	if err := asynqdb.New(rdb).Inspector().ArchiveTask("default", id); err != nil {
 		t.Fatal(err)

@@ -37,6 +37,8 @@ const (
 	// admitTime is the maximum time for which a fetched job waits in the prefetcher for the
 	// limiter's result, so that denied jobs occupy no worker slots.
 	admitTime = 10 * time.Millisecond
+	// fastReply is how long a reply may take after which the next one may have twice as many bytes.
+	fastReply = 500 * time.Millisecond
 	// endingTime is the maximum time for which a fetched job waits for the end of an earlier attempt.
 	endingTime = 100 * time.Millisecond
 	// busyPause is the pause of a job while asynq has an attempt with the same job ID.
@@ -59,6 +61,7 @@ type prefetcher struct {
 	giveBackAt time.Time
 	queues     map[string]*fetchedQueue // by asynq queue
 	nextNewAt  time.Time                // when the next batch of new jobs of a queue with a backlog is due
+	maxBytes   int                      // the bound of the next fetch; see noteReply
 	timer      *time.Timer              // gives back jobs that do not start in time
 	closed     bool
 }
@@ -80,7 +83,7 @@ type rotation struct {
 
 // newPrefetcher returns a prefetcher for a server with the configuration cfg.
 func newPrefetcher(s *Server, cfg asynq.Config) *prefetcher {
-	p := &prefetcher{Server: s, slots: cfg.Concurrency, shares: 1, lock: make(chan struct{}, 1), queues: map[string]*fetchedQueue{}}
+	p := &prefetcher{Server: s, slots: cfg.Concurrency, shares: 1, maxBytes: asynqdb.MaxReply, lock: make(chan struct{}, 1), queues: map[string]*fetchedQueue{}}
 	for _, queue := range s.served {
 		r := &rotation{shards: s.shards.Names(queue)}
 		for _, name := range r.shards {
@@ -129,6 +132,7 @@ func (p *prefetcher) dequeue(ctx context.Context, queue string, leaseEnd int64) 
 		if !marked && !newDue && now.Sub(q.emptyAt) < p.markers.emptyPause() || c.Ends.Sub(now) < minLease {
 			return nil, redis.Nil
 		}
+		c.MaxBytes = p.maxBytes
 		n := p.fetchSize()
 		if !marked && q.backlogTook == 0 {
 			n = min(n, max(n/len(q.shards), shardBatch))
@@ -188,6 +192,10 @@ func (p *prefetcher) fetch(ctx context.Context, c *asynqdb.Dequeue, n int) (int,
 		return 0, err
 	}
 	q.lostFetch = nil
+	p.noteReply(c, len(found), time.Since(began))
+	if c.Left { // as if no more jobs had been requested
+		n = len(found)
+	}
 	p.scopeOf(c.Queue).slots.noteArrivals(c.Queue, found)
 	p.next, p.giveBackAt = nil, time.Now().Add(startWithin)
 	for _, j := range p.withoutBusy(context.WithoutCancel(ctx), found) {
@@ -206,6 +214,20 @@ func (p *prefetcher) fetch(ctx context.Context, c *asynqdb.Dequeue, n int) (int,
 		p.timer.Reset(startWithin)
 	}
 	return len(found), nil
+}
+
+// noteReply sets the bound of bytes of the next fetch. A repeated fetch had a smaller bound, which
+// stays. The bound doubles after a fast reply that was large.
+func (p *prefetcher) noteReply(c *asynqdb.Dequeue, jobs int, took time.Duration) {
+	switch {
+	case c.Bound() < c.MaxBytes:
+		p.maxBytes = c.Bound()
+		if c.Left {
+			p.log.Warn("the connection to Redis is too slow for the jobs of one fetch: fewer are fetched at once", "queue", c.Queue, "jobs", jobs, "bytes", c.Bytes)
+		}
+	case c.Bytes >= p.maxBytes/2 && took < fastReply:
+		p.maxBytes = min(2*p.maxBytes, asynqdb.MaxReply)
+	}
 }
 
 // withoutBusy returns the fetched jobs that asynq may get now. asynq still has an attempt with the

@@ -28,6 +28,9 @@ func (q *redisClient) EvalSha(ctx context.Context, sha1 string, keys []string, a
 	ctx, cancel := q.bound(ctx)
 	defer cancel()
 	c := asynqdb.Recognize(keys, args)
+	if c.IsHeartbeat {
+		args = asynqdb.WithoutLargePayloads(args)
+	}
 	if c.EndsLease {
 		return redis.NewCmdResult(nil, redis.ErrNoScript)
 	}
@@ -41,6 +44,9 @@ func (q *redisClient) Eval(ctx context.Context, text string, keys []string, args
 	ctx, cancel := q.bound(ctx)
 	defer cancel()
 	c := asynqdb.Recognize(keys, args)
+	if c.IsHeartbeat {
+		args = asynqdb.WithoutLargePayloads(args)
+	}
 	return q.run(ctx, c, func() *redis.Cmd {
 		if c.EndsLease {
 			return q.endLease(ctx, c, text)

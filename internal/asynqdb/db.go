@@ -68,16 +68,47 @@ const (
 
 var fieldsScript = script.New("asynq/fields")
 
-// Fields returns one field of each job's hash, in the order of the IDs. A missing field is "".
-func (db DB) Fields(ctx context.Context, queue, field string, ids ...string) ([]string, error) {
+// Fields returns one field of each job's hash, in the order of the IDs. A missing field is "". It reads
+// up to MaxReply bytes in a call of Redis, or one field.
+func (db DB) Fields(ctx context.Context, queue, field string, ids ...string) (values []string, err error) {
+	for len(values) < len(ids) {
+		more, err := db.FirstFields(ctx, queue, field, MaxReply, ids[len(values):]...)
+		if err != nil {
+			return nil, err
+		}
+		values = append(values, more...)
+	}
+	return values, nil
+}
+
+// FirstFields returns one field of the first jobs, as Fields does: as many as have up to maxBytes
+// together, one at least.
+func (db DB) FirstFields(ctx context.Context, queue, field string, maxBytes int, ids ...string) ([]string, error) {
 	if len(ids) == 0 {
 		return nil, nil
 	}
-	args := []any{field}
+	args := []any{field, maxBytes}
 	for _, id := range ids {
 		args = append(args, id)
 	}
 	return fieldsScript.Run(ctx, db.Redis, []string{Hash(queue, "")}, args...).StringSlice()
+}
+
+var largestScript = script.New("asynq/largest")
+
+// PieceSize returns how many jobs of a page a reader can ask for at once. The page has the jobs from
+// start to start+size-1 of one of asynq's lists or sets, in asynq's order. The result divides size,
+// and so many of the largest job of the page have at most MaxReply bytes. It is 1 at least.
+func (db DB) PieceSize(ctx context.Context, queue, set string, start, size int) (int, error) {
+	largest, err := largestScript.Run(ctx, db.Redis, []string{Key(queue, set), Hash(queue, "")}, start, start+size-1).Int()
+	if err != nil {
+		return 0, err
+	}
+	n := min(size, max(1, MaxReply/max(1, largest)))
+	for size%n != 0 {
+		n--
+	}
+	return n, nil
 }
 
 // Since returns the time at which each job became pending or archived, or the zero Time if that

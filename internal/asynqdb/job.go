@@ -1,6 +1,7 @@
 package asynqdb
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math/rand/v2"
@@ -37,8 +38,38 @@ type Dequeue struct {
 	// positive Rest takes only jobs that were put back, and begins no other rest. A Dequeue with a
 	// Rest of 0 takes any job, also during a rest.
 	Rest time.Duration
+	// MaxBytes bounds the messages of the jobs, which come in one reply. A Dequeue returns one job
+	// whatever its size. Each repeat after the first halves the bound, down to MinReply, because the
+	// replies before may have been too large for the connection. The first repeat may have another
+	// cause, such as a script that Redis did not know. Zero means MaxReply.
+	MaxBytes int
+	// Left reports whether the last DB.Dequeue left jobs because of the bound, and Bytes is the size
+	// of the messages that it returned.
+	Left  bool
+	Bytes int
 
 	sent script.Sent
+}
+
+// MaxReply is the most bytes of jobs that one reply of Redis contains, unless a single job has more.
+// A reply must arrive within the client's ReadTimeout. MinReply is the least bound: a connection on
+// which it takes too long is of no use.
+const (
+	MaxReply = 8 << 20
+	MinReply = 64 << 10
+)
+
+// Bound returns the bound of bytes for the present or last sending.
+func (d *Dequeue) Bound() int {
+	return max(MinReply, cmp.Or(d.MaxBytes, MaxReply)>>max(0, d.sent.Times()-2))
+}
+
+// sendingBound is the argument with the bound of the present sending.
+type sendingBound struct{ *Dequeue }
+
+// MarshalBinary implements encoding.BinaryMarshaler.
+func (b sendingBound) MarshalBinary() ([]byte, error) {
+	return strconv.AppendInt(nil, int64(b.Bound()), 10), nil
 }
 
 // NoNew is the Rest of a Dequeue that takes only jobs that were put back.
@@ -59,12 +90,16 @@ var dequeueScript = script.New("asynq/dequeue")
 func (db DB) Dequeue(ctx context.Context, d *Dequeue, n int) ([]Job, error) {
 	q := d.Queue
 	keys := []string{Key(q, Pending), Key(q, Paused), Key(q, Active), Key(q, Lease), Key(q, Marker), Key(q, Pass)}
-	found, err := dequeueScript.Run(ctx, db.Redis, keys, d.Ends.Unix(), Hash(q, ""), n, d.Name, &d.sent, d.Woken, d.Rest.Milliseconds()).StringSlice()
+	found, err := dequeueScript.Run(ctx, db.Redis, keys, d.Ends.Unix(), Hash(q, ""), n, d.Name, &d.sent, d.Woken, d.Rest.Milliseconds(), sendingBound{d}).StringSlice()
 	if err != nil && !errors.Is(err, redis.Nil) {
 		return nil, err
 	}
+	if d.Left, d.Bytes = len(found)%3 == 1, 0; d.Left {
+		found = found[:len(found)-1]
+	}
 	jobs := make([]Job, 0, len(found)/3)
 	for f := range slices.Chunk(found, 3) {
+		d.Bytes += len(f[1])
 		jobs = append(jobs, Job{JobID: throttle.JobID{Queue: q, ID: f[0]}, Msg: []byte(f[1]), Back: f[2] != "", Dequeue: d.Name})
 	}
 	return jobs, nil

@@ -11,14 +11,17 @@ import (
 	"google.golang.org/protobuf/reflect/protoregistry"
 )
 
-// taskMessage is asynq's TaskMessage. Its Go type is internal to asynq, but protobuf knows it.
-var taskMessage = func() protoreflect.MessageType {
-	t, err := protoregistry.GlobalTypes.FindMessageByName("asynq.TaskMessage")
+// taskMessage and workerInfo are types of asynq. Their Go types are internal to asynq, but protobuf
+// knows them.
+var taskMessage, workerInfo = messageType("asynq.TaskMessage"), messageType("asynq.WorkerInfo")
+
+func messageType(name protoreflect.FullName) protoreflect.MessageType {
+	t, err := protoregistry.GlobalTypes.FindMessageByName(name)
 	if err != nil {
 		panic(err) // this package imports asynq, which registers the type
 	}
 	return t
-}()
+}
 
 // Message has those fields of asynq's TaskMessage that headgate uses.
 type Message struct {
@@ -96,4 +99,29 @@ func WithHeader(msg []byte, key, value string) []byte {
 	entry := protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), key) // protobuf field 1 of a map entry is its key, and 2 its value
 	entry = protowire.AppendString(protowire.AppendTag(entry, 2, protowire.BytesType), value)
 	return with(msg, "headers", entry)
+}
+
+// maxShownPayload is the maximum size in bytes of an encoded WorkerInfo with a payload.
+const maxShownPayload = 64 << 10
+
+// WithoutLargePayloads returns the arguments of the heartbeat in which a server writes its active
+// jobs, without the payloads of large jobs. asynq would write, and each reader read, the payloads of
+// all active jobs every few seconds. The arguments from the third on are IDs and WorkerInfos.
+func WithoutLargePayloads(args []any) []any {
+	args = slices.Clone(args)
+	for i := 3; i < len(args); i += 2 {
+		encoded, _ := args[i].([]byte)
+		if len(encoded) <= maxShownPayload {
+			continue
+		}
+		info := workerInfo.New()
+		if err := proto.Unmarshal(encoded, info.Interface()); err != nil {
+			continue
+		}
+		info.Clear(info.Descriptor().Fields().ByName("task_payload"))
+		if short, err := proto.Marshal(info.Interface()); err == nil {
+			args[i] = short
+		}
+	}
+	return args
 }

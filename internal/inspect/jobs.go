@@ -348,11 +348,11 @@ func (q *Queues) readPage(ctx context.Context, f Filter, set taskSet, at Cursor,
 			return page{}, err
 		}
 	}
-	infos, err := set.list(at.queue, asynq.Page(number), asynq.PageSize(size))
+	infos, err := q.readPieces(ctx, set, at.queue, number, size)
 	if IsGone(err) {
 		return page{}, nil
 	}
-	if err = cmp.Or(err, ctx.Err()); err != nil {
+	if err != nil {
 		return page{}, err
 	}
 	if err := q.nameLost(ctx, set.name, at.queue, (number-1)*size, size, infos); err != nil {
@@ -365,6 +365,23 @@ func (q *Queues) readPage(ctx context.Context, f Filter, set taskSet, at Cursor,
 	p.jobs, err = q.withStates(ctx, slices.DeleteFunc(infos, func(job *asynq.TaskInfo) bool { return !f.matchesInfo(job) }))
 	p.jobs = slices.DeleteFunc(p.jobs, func(job Job) bool { return !f.Matches(job) })
 	return p, err
+}
+
+// readPieces reads a page of a set in pieces whose replies are not too large.
+func (q *Queues) readPieces(ctx context.Context, set taskSet, queue string, number, size int) (infos []*asynq.TaskInfo, err error) {
+	start := (number - 1) * size
+	n, err := q.DB.PieceSize(ctx, queue, set.name, start, size)
+	if err != nil {
+		return nil, err
+	}
+	for at := start; at < start+size; at += n {
+		piece, err := set.list(queue, asynq.Page(at/n+1), asynq.PageSize(n))
+		infos = append(infos, piece...)
+		if err = cmp.Or(err, ctx.Err()); err != nil || len(piece) < n {
+			return infos, err
+		}
+	}
+	return infos, nil
 }
 
 // nameLost fills in the jobs whose hashes Redis has lost. asynq lists them without any field. infos

@@ -1,9 +1,12 @@
 package inspect
 
 import (
+	"bytes"
+	"context"
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -66,6 +69,47 @@ func TestList(t *testing.T) {
 		}
 		if !slices.IsSorted(listed) || len(listed) != n || len(slices.Compact(listed)) != n {
 			t.Errorf("archived %v: want %d jobs in order, each once: %v", archived, n, listed)
+		}
+	}
+}
+
+// A page of large jobs is read in pieces: no reply has more than MaxReply bytes. The jobs are listed in
+// the same order, and each once.
+func TestList_LargeJobs(t *testing.T) {
+	for _, state := range []string{"pending", "completed"} {
+		const jobs = 11
+		q, largest := many(t, 0, false), 0
+		q.rdb.AddHook(redistest.Hook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+			err := next(ctx, cmd)
+			if reply, ok := cmd.(*redis.Cmd); ok {
+				largest = max(largest, len(fmt.Sprint(reply.Val())))
+			}
+			return err
+		}))
+		for i := range jobs {
+			if _, err := scheduler.NewClient(q.rdb).Enqueue(asynq.NewTask("mine", bytes.Repeat([]byte("x"), 2e6), asynq.TaskID(fmt.Sprint(i)))); err != nil {
+				t.Fatal(err)
+			}
+			if state == "completed" { // a job with a small payload and a large result
+				id := fmt.Sprint(i)
+				msg := q.rdb.HGet(t.Context(), asynqdb.Hash("default", id), "msg").Val()
+				q.rdb.HSet(t.Context(), asynqdb.Hash("default", id), "state", "completed", "msg", asynqdb.WithPayload([]byte(msg), nil), "result", strings.Repeat("y", 2e6))
+				q.rdb.LRem(t.Context(), asynqdb.Key("default", asynqdb.Pending), 0, id)
+				q.rdb.ZAdd(t.Context(), asynqdb.Key("default", asynqdb.Completed), redis.Z{Score: float64(time.Now().Unix() + int64(100-i)), Member: id})
+			}
+		}
+		var listed []string
+		for job, err := range q.List(t.Context(), Filter{}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			listed = append(listed, job.ID)
+		}
+		if want := []string{"0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "10"}; !slices.Equal(listed, want) {
+			t.Errorf("%s: listed %v, want %v", state, listed, want)
+		}
+		if largest > asynqdb.MaxReply+100_000 {
+			t.Errorf("%s: a reply has %d bytes, want at most %d", state, largest, asynqdb.MaxReply)
 		}
 	}
 }

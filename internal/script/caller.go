@@ -102,6 +102,9 @@ type Sent struct {
 	last   time.Time
 }
 
+// Times returns how often the call was sent.
+func (s *Sent) Times() int { return int(s.times) }
+
 // MarshalBinary implements encoding.BinaryMarshaler. It counts one more sending.
 func (s *Sent) MarshalBinary() ([]byte, error) {
 	s.times, s.last = s.times+1, time.Now()

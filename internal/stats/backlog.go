@@ -34,6 +34,8 @@ const (
 	// of pendingPage jobs that are spread evenly over the queue.
 	pendingSample = 200
 	pendingPage   = 20
+	// maxSampleBytes is the most bytes of the messages of a sample. A sample of larger jobs is smaller.
+	maxSampleBytes = 1 << 20
 	// rulesTimeout is the longest time that the rules may take for one sample.
 	rulesTimeout = 500 * time.Millisecond
 )
@@ -258,10 +260,11 @@ func readSample(ctx context.Context, db asynqdb.DB, limiter *waitdb.DB, queue st
 	if err != nil || len(ids) == 0 {
 		return 0, nil, nil, err
 	}
-	messages, err := db.Fields(ctx, queue, asynqdb.FieldMessage, ids...)
+	messages, err := db.FirstFields(ctx, queue, asynqdb.FieldMessage, maxSampleBytes, ids...)
 	if err != nil {
 		return 0, nil, nil, err
 	}
+	all = all[:len(messages)]
 	known, err := limiter.Known(ctx, all)
 	if err != nil {
 		return 0, nil, nil, err

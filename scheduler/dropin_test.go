@@ -148,7 +148,6 @@ func (p *program) enqueue(client asynqClient) {
 	add("skips", "", asynq.TaskID("skips"))
 	add("revokes", "", asynq.TaskID("revokes"))
 	add("busy", "", asynq.TaskID("busy"), asynq.Retention(time.Hour))
-	add("no handler", "", asynq.TaskID("unknown"), asynq.MaxRetry(0))
 	for _, payload := range []string{"a", "b", "c"} {
 		add("fine", payload, asynq.Group("letters"))
 	}

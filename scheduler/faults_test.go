@@ -71,7 +71,7 @@ func isScript(name string) func(cmd redis.Cmder) bool {
 // isDequeue recognizes lua/asynq/dequeue.lua.
 func isDequeue(cmd redis.Cmder) bool {
 	args := cmd.Args()
-	return strings.HasPrefix(cmd.Name(), "eval") && len(args) == 16 && strings.HasSuffix(fmt.Sprint(args[3]), ":pending")
+	return strings.HasPrefix(cmd.Name(), "eval") && len(args) == 17 && strings.HasSuffix(fmt.Sprint(args[3]), ":pending")
 }
 
 // isPromote recognizes lua/asynq/promote.lua of the queue "default".

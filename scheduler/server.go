@@ -141,7 +141,8 @@ const (
 // default, and an idle server waits in a blocking call until a Client or a server adds a job. The
 // server also polls, with pauses that grow from 10 ms to a second, or to TaskCheckInterval if that
 // is set. ErrorHandler, IsFailure and RetryDelayFunc are called for failures only, never for
-// denials.
+// denials. A task for which the program's mux has no handler is put back for another server before it
+// fails: see ErrUnable.
 //
 // NewServer returns an error if RuleFor is nil, or if a limit, an option or the configuration is
 // not valid. It starts no goroutine and sends nothing to Redis. The caller closes rdb after

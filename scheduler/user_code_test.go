@@ -109,6 +109,7 @@ func newFaultyProgram(t *testing.T, misbehave func()) *faultyProgram {
 	mux.HandleFunc("class", returns(errors.New("it fails")))
 	mux.HandleFunc("timeout", takes(4*time.Second))
 	mux.HandleFunc("handler's error", returns(faultyError{"handler's error", p.fault}))
+	mux.HandleFunc("rule's error", returns(nil))
 	mux.HandleFunc("long", takes(25*time.Second))
 	p.must(p.server.Start(mux))
 	t.Cleanup(p.server.Shutdown)

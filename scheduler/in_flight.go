@@ -107,8 +107,14 @@ func (f *inFlight) end(a *attempt) (neverRan bool) {
 	return neverRan
 }
 
-// cancel ends asynq's context of an attempt whose lease another worker has. It reports whether the
-// attempt still runs.
+// cancelLost cancels an attempt that has lost its lease. It does nothing if the attempt is nil or ends.
+func (s *Server) cancelLost(a *attempt) {
+	if a != nil && s.inFlight.cancel(a) {
+		s.log.Warn("a job that runs here was taken back, and runs again: its handler is canceled", "job", a.ID, "queue", a.Queue)
+	}
+}
+
+// cancel ends asynq's context of an attempt. It reports whether the attempt still ran.
 func (f *inFlight) cancel(a *attempt) (runs bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -224,14 +225,17 @@ func TestAttempt_BlockedHeartbeat(t *testing.T) {
 }
 
 // TestAttempt_OneIDInTwoQueues: asynq tells its workers apart by the job's ID alone. Jobs of two
-// queues with one ID run one after the other, and each of them once.
+// queues with one ID run soon one after the other, each of them once, and without a crash.
 func TestAttempt_OneIDInTwoQueues(t *testing.T) {
+	const takes = 2 * time.Minute
 	var o overlaps
+	var began []time.Time
 	handle := func(ctx context.Context, _ *asynq.Task) error {
 		queue, _ := asynq.GetQueueName(ctx)
 		_, leave := o.enter(queue)
 		defer leave()
-		time.Sleep(2 * time.Minute)
+		began = append(began, time.Now())
+		time.Sleep(takes)
 		return nil
 	}
 	config := asynq.Config{Concurrency: 4, Queues: map[string]int{"one": 1, "two": 1}}
@@ -239,8 +243,16 @@ func TestAttempt_OneIDInTwoQueues(t *testing.T) {
 		for _, queue := range []string{"one", "two"} {
 			st.enqueue(asynq.NewTask("job", nil), asynq.Queue(queue), asynq.TaskID("it"))
 		}
-		time.Sleep(10 * time.Minute)
-		o.check(t, 2, 1)
+		time.Sleep(takes + time.Minute)
+		for _, queue := range []string{"one", "two"} {
+			if crashes := st.rdb.HGet(t.Context(), asynqdb.Hash(queue, "it"), "crashes").Val(); crashes != "" {
+				t.Errorf("%s crashes in queue %s, want none", crashes, queue)
+			}
+		}
+		time.Sleep(3 * takes)
+		if o.check(t, 2, 1); len(began) != 2 || began[1].Sub(began[0]) > takes+busyPause+2*time.Second {
+			t.Errorf("began at %v, want one soon after the end of the other", began)
+		}
 	})
 }
 
@@ -273,6 +285,60 @@ func TestAttempt_LostLease(t *testing.T) {
 		if fmt.Sprint(before) != fmt.Sprint(after) {
 			t.Errorf("asynq has %v, want %v", after, before)
 		}
+	})
+}
+
+// loseDequeue makes a Redis that has lost its last writes of a job: the job is pending again, although a
+// server has it.
+func (st *stack) loseDequeue(id string) {
+	ctx, key := st.t.Context(), func(name string) string { return asynqdb.Key("default", name) }
+	st.must(st.rdb.LRem(ctx, key(asynqdb.Active), 0, id).Err())
+	st.must(st.rdb.ZRem(ctx, key(asynqdb.Lease), id).Err())
+	st.must(st.rdb.HSet(ctx, asynqdb.Hash("default", id), "state", "pending").Err())
+	st.must(st.rdb.RPush(ctx, key(asynqdb.Pending), id).Err())
+	setMarker(ctx, st.rdb, key(asynqdb.Marker))
+}
+
+// TestAttempt_LostDequeue: Redis crashes and loses its last writes, so a server fetches a job that it
+// has. If the job waits for permits, its handler does not start. If the handler runs, it is canceled at
+// once. The job then runs once more.
+func TestAttempt_LostDequeue(t *testing.T) {
+	t.Run("waits for permits", func(t *testing.T) {
+		var asked atomic.Bool
+		rule := func(*asynq.Task) (Rule, error) {
+			if !asked.Swap(true) {
+				time.Sleep(3 * time.Second)
+			}
+			return Rule{}, nil
+		}
+		virtual(t, settings{config: asynq.Config{Concurrency: 4}, rule: rule}, func(t *testing.T, st *stack) {
+			id := st.enqueue(asynq.NewTask("job", nil))
+			time.Sleep(time.Second)
+			st.loseDequeue(id)
+			time.Sleep(time.Minute)
+			st.wantOnceEach(1)
+			st.wantNothingLeft()
+		})
+	})
+	t.Run("runs", func(t *testing.T) {
+		var began []time.Time
+		handle := func(ctx context.Context, _ *asynq.Task) error {
+			if began = append(began, time.Now()); len(began) == 1 {
+				<-ctx.Done()
+			}
+			return ctx.Err()
+		}
+		virtual(t, settings{config: asynq.Config{Concurrency: 4}, rule: always(Rule{}), handle: handle}, func(t *testing.T, st *stack) {
+			id := st.enqueue(asynq.NewTask("job", nil))
+			time.Sleep(heartbeat + 100*time.Millisecond) // the next heartbeat is 4.9 s away
+			st.loseDequeue(id)
+			lost := time.Now()
+			time.Sleep(time.Minute)
+			if len(began) != 2 || began[1].Sub(lost) > busyPause+2*time.Second {
+				t.Errorf("began at %v, want twice: the second time soon after %v", began, lost)
+			}
+			st.wantNothingLeft()
+		})
 	})
 }
 

@@ -232,11 +232,14 @@ func (p *prefetcher) noteReply(c *asynqdb.Dequeue, jobs int, took time.Duration)
 
 // withoutBusy returns the fetched jobs that asynq may get now. asynq still has an attempt with the
 // ID of each other job. If that attempt does not end in a moment, the job goes back for busyPause.
-// It may be a job of another queue, or a job whose last write-back still waits for its reply.
+// It may be a job of another queue, or a job whose last write-back still waits for its reply. Any other
+// attempt of a fetched job has lost its lease, for example because Redis has lost its last writes. It is
+// canceled, so that its handler does not start any more.
 func (p *prefetcher) withoutBusy(ctx context.Context, jobs []asynqdb.Job) []asynqdb.Job {
 	var backs []*asynqdb.PutBack
 	endBy := time.Now().Add(endingTime)
 	free := slices.DeleteFunc(jobs, func(j asynqdb.Job) bool {
+		p.cancelLost(p.inFlight.get(j.JobID))
 		busy, ending := p.inFlight.isBusy(j.ID)
 		for ; busy && ending && time.Now().Before(endBy); busy, ending = p.inFlight.isBusy(j.ID) {
 			sleep(ctx, goodbyeTime)
@@ -247,7 +250,7 @@ func (p *prefetcher) withoutBusy(ctx context.Context, jobs []asynqdb.Job) []asyn
 		return busy
 	})
 	if len(backs) > 0 {
-		p.db.PutBack(ctx, jobs[0].Queue, backs...) // if it fails, recovery puts the jobs back
+		p.db.PutBack(ctx, backs[0].Queue, backs...) // if it fails, recovery puts the jobs back
 	}
 	return free
 }

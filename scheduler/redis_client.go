@@ -102,9 +102,7 @@ func (q *redisClient) ZAddXX(ctx context.Context, key string, members ...redis.Z
 	lost, err := q.s.db.ExtendLeases(ctx, queue, int64(members[0].Score), dequeues)
 	call.Note(ctx, err)
 	for _, id := range lost {
-		if q.s.inFlight.cancel(attempts[id]) {
-			q.s.log.Warn("another worker has taken over a job that runs here: its handler is canceled", "job", id, "queue", queue)
-		}
+		q.s.cancelLost(attempts[id])
 	}
 	return redis.NewIntResult(int64(len(dequeues)-len(lost)), err)
 }

@@ -62,13 +62,9 @@ var faultKinds = map[string]func(*chaos){
 		_ = w.cmd.Wait()
 		c.startWorker(w.deployment, w.number)
 	},
-	"Redis restart": func(c *chaos) {
-		c.try(c.server.Stop())
-		c.wait(time.Duration(c.random.IntN(1500)) * time.Millisecond)
-		c.try(c.server.Restart())
-	},
-	"SCRIPT FLUSH": func(c *chaos) { c.try(c.rdb.ScriptFlush(c.t.Context()).Err()) },
-	"CLIENT KILL":  func(c *chaos) { _ = c.rdb.Do(c.t.Context(), "client", "kill", "user", "worker").Err() },
+	"Redis restart": (*chaos).restartRedis,
+	"SCRIPT FLUSH":  func(c *chaos) { c.try(c.rdb.ScriptFlush(c.t.Context()).Err()) },
+	"CLIENT KILL":   func(c *chaos) { _ = c.rdb.Do(c.t.Context(), "client", "kill", "user", "worker").Err() },
 	"CLIENT PAUSE": func(c *chaos) {
 		c.try(c.rdb.ClientPause(c.t.Context(), 700*time.Millisecond).Err())
 		c.wait(800 * time.Millisecond)
@@ -131,6 +127,22 @@ func (c *chaos) kill(name string) {
 	_ = w.cmd.Wait()
 	c.wait(time.Duration(c.random.IntN(1000)) * time.Millisecond)
 	c.startWorker(w.deployment, w.number)
+}
+
+// restartRedis kills Redis and starts it again. If the disk is busy, Redis loses its last writes with
+// appendfsync everysec, and gives jobs out again that workers have. Such a worker learns that when it
+// extends the leases, so its jobs may start until then.
+func (c *chaos) restartRedis() {
+	const twoHeartbeats = 10 * time.Second
+	wrote, err := c.rdb.Incr(c.t.Context(), "witness").Result()
+	c.try(err)
+	killed := time.Now()
+	c.try(c.server.Stop())
+	c.wait(time.Duration(c.random.IntN(1500)) * time.Millisecond)
+	c.try(c.server.Restart())
+	if read, _ := c.rdb.Get(c.t.Context(), "witness").Int64(); read != wrote {
+		c.faults = append(c.faults, fault{"Redis lost writes", killed, time.Now().Add(twoHeartbeats)})
+	}
 }
 
 // redisName is the name of the redis-server among those of the workers.

@@ -176,7 +176,7 @@ func (c *chaos) judgeRepeats() (repeated int) {
 			if !slices.ContainsFunc(c.faults, func(f fault) bool {
 				return f.end.After(earlier.at.Add(-time.Second)) && f.at.Before(call.at)
 			}) {
-				c.t.Errorf("job %s ran at %s and at %s without a fault between", call.id, earlier.at.Format(time.StampMilli), call.at.Format(time.StampMilli))
+				c.t.Errorf("job %s ran at %s in %s and at %s in %s without a fault between", call.id, earlier.at.Format(time.StampMilli), earlier.worker, call.at.Format(time.StampMilli), call.worker)
 				for _, f := range c.faults {
 					c.t.Logf("%s from %s to %s", f.kind, f.at.Format(time.StampMilli), f.end.Format(time.StampMilli))
 				}

@@ -266,7 +266,8 @@ func TestAttempt_LostLease(t *testing.T) {
 		canceled <- time.Since(began)
 		return ctx.Err()
 	}
-	virtual(t, settings{rule: always(Rule{}), handle: handle}, func(t *testing.T, st *stack) {
+	var log journal
+	virtual(t, settings{rule: always(Rule{}), handle: handle, log: log.logger()}, func(t *testing.T, st *stack) {
 		st.enqueue(asynq.NewTask("job", nil), asynq.TaskID("it"))
 		time.Sleep(10 * time.Second)
 		hash := asynqdb.Hash("default", "it")
@@ -284,6 +285,10 @@ func TestAttempt_LostLease(t *testing.T) {
 		after := redistest.ContentsOf(t, st.rdb, asynqdb.Key("default", "*"))
 		if fmt.Sprint(before) != fmt.Sprint(after) {
 			t.Errorf("asynq has %v, want %v", after, before)
+		}
+		time.Sleep(2 * maxEnd)
+		if log.times("has not returned") > 0 || log.times("was taken back") != 1 {
+			t.Errorf("the log says more than that the job was taken back:\n%s", &log)
 		}
 	})
 }

@@ -102,6 +102,9 @@ func (a *attempt) boundEnd(ctx context.Context) {
 		return
 	}
 	a.endTimer.Store(time.AfterFunc(maxEnd, func() {
+		if parent.Err() != nil {
+			return // the attempt was canceled before the handler returned
+		}
 		a.scope.log.Error("the program's code has not returned and counts as failed", "function", "what is called after the handler", "job", a.ID, "queue", a.Queue)
 		parent.end(context.DeadlineExceeded)
 	}))

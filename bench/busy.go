@@ -40,6 +40,8 @@ type busyRow struct {
 	Used   float64 `json:"limit_used" table:"limit used,%"`
 	Worst  float64 `json:"limit_used_worst" table:"the worst run,%"`
 	Busy   float64 `json:"busy_queues_share" table:"of it busy queues,%"`
+	// Alone is what the free queue uses without the others: the most that this machine can do.
+	Alone float64 `json:"limit_used_alone" table:"the free queue alone,%"`
 }
 
 // busyWorkerCommand is the first argument with which this program is a worker of one queue. The
@@ -69,19 +71,23 @@ func (c *busyCommand) Run(b *bench) error {
 	}
 	var rows []busyRow
 	for _, world := range worlds {
-		var used, busy []float64
+		var used, busy, alone []float64
 		for range c.Repeat {
 			u, s, err := c.observe(b, world)
 			if err != nil {
 				return err
 			}
-			used, busy = append(used, u), append(busy, s)
+			most, _, err := c.observe(b, world[:1])
+			if err != nil {
+				return err
+			}
+			used, busy, alone = append(used, u), append(busy, s), append(alone, most)
 		}
-		row := busyRow{Case: busyCase(world), System: "headgate", Used: median(used), Worst: used[0], Busy: median(busy)}
+		row := busyRow{Case: busyCase(world), System: "headgate", Used: median(used), Worst: used[0], Busy: median(busy), Alone: median(alone)}
 		for _, u := range used {
 			row.Worst = min(row.Worst, u)
 		}
-		b.note("busy: %s: %s, worst %s", row.Case, percent(row.Used), percent(row.Worst))
+		b.note("busy: %s: %s, worst %s, alone %s", row.Case, percent(row.Used), percent(row.Worst), percent(row.Alone))
 		rows = append(rows, row)
 	}
 	return printRows(b, c.JSON, rows)

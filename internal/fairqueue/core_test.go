@@ -167,7 +167,7 @@ func TestToPromote_AdvanceGrants(t *testing.T) {
 // A job that takes its permits late makes those of the others later that were called
 // ahead of theirs: not even a change of the meter's has that forgotten.
 func TestTurns_Advance_LimitedByOtherJobs(t *testing.T) {
-	for _, ahead := range []int64{maxAdvance, maxAdvance / 2, minAdvance} {
+	for _, ahead := range []int64{maxAdvance, maxAdvance / 2, travelTime} {
 		c := New()
 		c.AddLane("small\napi|", 1)
 		c.AddLane("big\napi|", 2)
@@ -191,13 +191,13 @@ func TestTurns_Advance_FewPermits(t *testing.T) {
 	c := New()
 	c.AddLane("q\napi|", 1)
 	first := granted("1", 1, api(second))
-	first.TakesEarly, first.MaxAdvance = true, minAdvance
+	first.TakesEarly, first.MaxAdvance = true, travelTime
 	turnsOf(c, 1, first)
-	if turns := c.Turns(second-minAdvance-1, 1); len(turns) > 0 {
+	if turns := c.Turns(second-travelTime-1, 1); len(turns) > 0 {
 		t.Errorf("called too far ahead: %+v", turns)
 	}
-	if turns := c.Turns(second-minAdvance, 1); len(turns) != 1 || turns[0].Advance != minAdvance {
-		t.Errorf("turns %+v, want one that is called %d µs ahead", turns, minAdvance)
+	if turns := c.Turns(second-travelTime, 1); len(turns) != 1 || turns[0].Advance != travelTime {
+		t.Errorf("turns %+v, want one that is called %d µs ahead", turns, travelTime)
 	}
 }
 

@@ -205,7 +205,7 @@ func (m *meter) horizon(now int64) int64 {
 	case m.nearUntil <= now:
 		return now + maxAdvance
 	case m.takesEarly:
-		return now + max(minAdvance, m.nearAdvance)
+		return now + max(travelTime, m.nearAdvance)
 	}
 	return now
 }
@@ -217,8 +217,7 @@ func (m *meter) leadTime(now int64) int64 {
 	if !m.takesEarly {
 		return 0
 	}
-	advance := m.horizon(now) - now
-	return min(travelTime, advance, max(minAdvance, advance/4))
+	return min(travelTime, m.horizon(now)-now)
 }
 
 // returnTime is the time after which the need's permits are free again.

@@ -102,7 +102,7 @@ func (m *simMeter) ahead(k int64) int64 {
 	case spare >= maxAdvance:
 		return maxAdvance
 	case m.early():
-		return max(minAdvance, spare/2)
+		return max(travelTime, spare/2)
 	}
 	return 0
 }

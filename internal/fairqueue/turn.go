@@ -19,11 +19,9 @@ const (
 	// maxAdvance is the longest time before its permits are available at which a job is granted.
 	// Holds are kept for maxAdvance after the expected ready time.
 	maxAdvance = 40_000
-	// travelTime is the typical time from a promotion until the worker asks for the permits.
-	travelTime = 5_000
-	// minAdvance is the least advance at a meter that can reserve only few permits, if jobs may
-	// take them early.
-	minAdvance = 1_500
+	// travelTime is the time from a promotion within which nearly each worker asks for the permits, on
+	// a busy machine, too. If jobs may take permits early, they are granted at least so long before.
+	travelTime = 10_000
 	// clockSkew is the delay before a lane gets another turn, if Redis refused its turn although
 	// every meter seemed ready.
 	clockSkew = 1_000

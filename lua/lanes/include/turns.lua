@@ -7,8 +7,9 @@ local GRANTED, REFUSED, SKIPPED, EMPTY, FULL, IMPOSSIBLE = 0, 1, 2, 3, 4, 5
 -- promoted before its permits exist: the promotion could fail, and a later job would overtake it.
 local PUT_BACK_US = 20000
 
--- About the time from the promotion of a job until it acquires its permits.
-local MIN_ADVANCE_US = 1500
+-- Time from the promotion of a job within which it nearly always acquires its permits, on a busy
+-- machine, too: travelTime of fairqueue. If it comes later, a meter of capacity 1 loses permits.
+local MIN_ADVANCE_US = 10000
 
 -- Jobs of a lane that are granted at once to ask for a limit that does not exist: their workers
 -- know whether the jobs wait for it.

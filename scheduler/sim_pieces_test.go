@@ -74,6 +74,8 @@ var pieces = []*piece{
 	{name: "a lease on a deleted limit is extended", breaks: "TestLease_LimitChanges", with: "if held > 0 then\n    until_us", without: "if held > 0 and lease_us then\n    until_us"},
 	{name: "a holder goes by the lease that it was told last", breaks: "TestSimulation$", first: 22, with: "until_us = math.max(until_us, now_us + (lease_us or default_us))\n    set_held(sets, holder, held, until_us)\n    first_us = math.min(first_us, until_us - now_us)", without: "set_held(sets, holder, held, now_us + (lease_us or default_us))\n    first_us = 10000000"},
 	{name: "nothing comes back that a meter's state has not taken", breaks: "TestSimulation$", first: 66, with: "at_us < parse_born(born) or ", without: ""},
+	{name: "nothing comes back that a fixed window's state has not taken", breaks: "TestSimulation$", first: 342, with: "mark < born_us then", without: "false then"},
+	{name: "nothing comes back that a sliding window's state has not taken", breaks: "TestSimulation$", first: 6069, with: "or at_us < born_us then", without: "then"},
 	{name: "a late acquire takes nothing", breaks: "TestSimulation$", first: 265, with: "if is_overtaken(cache, call_number) then", without: "if false then"},
 	{name: "a late script of a caller does nothing", breaks: "TestSimulation$", first: 149, with: "(string.match(last, '^%d+') or 0) + 0 < call_number + 0", without: "string.match(last, '^%d+') ~= call_number"},
 	{name: "a dequeue whose reply was lost finds its jobs", breaks: "TestPrefetch_LostReply/1_lost/miniredis", with: "if taken_by == name then msgs[id] = { msg, denied } end", without: ""},

@@ -187,7 +187,7 @@ func (db DB) Denied(ctx context.Context, queue string, from, before time.Time, o
 		return nil, 0, err
 	}
 	for i, until := range denied {
-		if until == strconv.FormatInt(int64(page[i].Score), 10) { // the same test as in lua/asynq/include/denied.lua
+		if isDenied(until, int64(page[i].Score)) {
 			ids = append(ids, all[i])
 		}
 	}
@@ -196,3 +196,13 @@ func (db DB) Denied(ctx context.Context, queue string, from, before time.Time, o
 	}
 	return ids, -1, nil
 }
+
+// IsDenied reports whether a job of the retry set, whose retry time is at, was denied and waits for
+// permits. Any other job of the set has failed, or was put back by its handler.
+func (db DB) IsDenied(ctx context.Context, queue, id string, at time.Time) (bool, error) {
+	denied, err := db.Fields(ctx, queue, "denied", id)
+	return err == nil && isDenied(denied[0], at.Unix()), err
+}
+
+// isDenied is the same test as in lua/asynq/include/denied.lua.
+func isDenied(field string, at int64) bool { return field == strconv.FormatInt(at, 10) }

@@ -55,6 +55,10 @@ type Entry struct {
 	// Overlap says what happens at a tick whose previous job is unfinished. The zero value means
 	// `allow`.
 	Overlap Overlap `yaml:"overlap"`
+	// OverlapCounts says which jobs are unfinished for `overlap: skip`. With running, a job that failed
+	// and comes again after the schedule's next two ticks is not; with retrying, it is. A job that is
+	// archived never is. The zero value means `running`.
+	OverlapCounts OverlapCounts `yaml:"overlap_counts"`
 	// Disabled stops the entry. Ticks while it is disabled do not count as missed.
 	Disabled bool
 }
@@ -91,6 +95,24 @@ func (o *Overlap) UnmarshalText(text []byte) error {
 	return choose((*string)(o), text, "overlap", "allow, skip")
 }
 
+// OverlapCounts selects which jobs are unfinished for OverlapSkip. A job that is done, archived or
+// deleted never is.
+type OverlapCounts string
+
+// The values of Entry.OverlapCounts.
+const (
+	// CountsRunning counts jobs that run, wait for permits or are about to run. It does not count a job
+	// that failed, or was put back by its handler, and comes again after the entry's next two ticks.
+	CountsRunning OverlapCounts = "running"
+	// CountsRetrying counts jobs that come again at any time, too.
+	CountsRetrying OverlapCounts = "retrying"
+)
+
+// UnmarshalText parses one of the values.
+func (o *OverlapCounts) UnmarshalText(text []byte) error {
+	return choose((*string)(o), text, "overlap_counts", "running, retrying")
+}
+
 // choose sets a field to the text, or returns an error if values does not list the text.
 func choose(to *string, text []byte, field, values string) error {
 	if !slices.Contains(strings.Split(values, ", "), string(text)) {
@@ -123,7 +145,9 @@ func (e Entry) Validate() error {
 	wrong(e.MissedMax < 0, "missed_max", fmt.Sprint(e.MissedMax), "want 0 or more; 0 means 100")
 	errs = append(errs,
 		new(Missed).UnmarshalText([]byte(cmp.Or(e.Missed, MissedSkip))),
-		new(Overlap).UnmarshalText([]byte(cmp.Or(e.Overlap, OverlapAllow))))
+		new(Overlap).UnmarshalText([]byte(cmp.Or(e.Overlap, OverlapAllow))),
+		new(OverlapCounts).UnmarshalText([]byte(cmp.Or(e.OverlapCounts, CountsRunning))))
+	wrong(e.OverlapCounts != "" && e.Overlap != OverlapSkip, "overlap_counts", string(e.OverlapCounts), "want overlap: skip as well, or leave it out")
 	for _, option := range e.Options {
 		want, bad := forbiddenOptions[option.Type()]
 		wrong(bad, "options", option.String(), want)

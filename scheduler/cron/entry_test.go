@@ -51,6 +51,8 @@ func TestValidate_NamesFieldAndValue(t *testing.T) {
 		{"jitter", func(e *Entry) { e.Jitter = 1500 * time.Millisecond }, `jitter "1.5s": want whole`},
 		{"missed", func(e *Entry) { e.Missed = "never" }, `missed "never": want one of skip, once, all`},
 		{"missed max", func(e *Entry) { e.MissedMax = -1 }, `missed_max "-1": want 0`},
+		{"overlap counts", func(e *Entry) { e.Overlap, e.OverlapCounts = OverlapSkip, "all" }, `overlap_counts "all": want one of running, retrying`},
+		{"overlap counts without skip", func(e *Entry) { e.OverlapCounts = CountsRetrying }, `overlap_counts "retrying": want overlap: skip as well, or leave it out`},
 		{"overlap", func(e *Entry) { e.Overlap = "no" }, `overlap "no": want one of allow, skip`},
 		{"task id", func(e *Entry) { e.Options = []asynq.Option{asynq.TaskID("x")} }, "leave it out: the job's ID"},
 		{"queue option", func(e *Entry) { e.Options = []asynq.Option{asynq.Queue("x")} }, "set queue"},

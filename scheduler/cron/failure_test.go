@@ -86,7 +86,7 @@ func TestRun_UnreliableReplicas_TickOnce(t *testing.T) {
 func TestAdvance_CountsATickOnce(t *testing.T) {
 	inBubble(t, func(b *bubble) {
 		r := b.replica(nil, hourly(nil))
-		for _, outcome := range []string{"skipped: still running", "enqueued", "enqueued", "skipped: missed"} {
+		for _, outcome := range []string{"skipped: job sweep@1 is active", "enqueued", "enqueued", "skipped: missed"} {
 			job := ""
 			if outcome == "enqueued" {
 				job = "sweep@1 default"

@@ -8,7 +8,9 @@ import (
 	"time"
 
 	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/internal/asynqdb"
 	"github.com/headgate/headgate/internal/testutil/redistest"
 	"github.com/headgate/headgate/scheduler"
 )
@@ -25,7 +27,7 @@ func TestOverlapSkip(t *testing.T) {
 			}
 		}
 		until(2, 30) // the job of 1:00 waits, so that of 2:00 is skipped
-		want(1, 1, "skipped: still running")
+		want(1, 1, "skipped: job "+sweepIDs(1)[0]+" is pending")
 		b.must(tasks.ArchiveTask("default", sweepIDs(1)[0]))
 		until(3, 30) // the job of 1:00 has ended, so that of 3:00 is added
 		id, err := r.Trigger(b.Context(), "sweep")
@@ -33,12 +35,63 @@ func TestOverlapSkip(t *testing.T) {
 		until(4, 30) // the job of 3:00 blocks that of 4:00, and the triggered one that of 5:00
 		b.must(tasks.DeleteTask("default", sweepIDs(3)[0]))
 		until(5, 30)
-		want(2, 3, "skipped: still running")
+		want(2, 3, "skipped: job "+id+" is pending")
 		b.must(tasks.DeleteTask("default", id))
 		until(6, 30)
 		r.end()
 		want(3, 3, "enqueued")
 	})
+}
+
+// A tick says which job it waits for, and in what state. A job that comes again after the next two
+// ticks does not count as unfinished, unless the entry says so. A job that waits for permits does.
+func TestOverlapSkip_States(t *testing.T) {
+	const never = 1 << 30
+	for name, row := range map[string]struct {
+		counts  OverlapCounts
+		state   string
+		comesIn time.Duration // after the tick of 2:00
+		denied  bool
+		outcome string
+	}{
+		"active":                    {state: "active", outcome: "is active"},
+		"waits for permits":         {state: "retry", comesIn: 9 * time.Hour, denied: true, outcome: "waits for permits"},
+		"retried within two ticks":  {state: "retry", comesIn: 2 * time.Hour, outcome: "comes again at 2000-01-01T04:00:00Z"},
+		"retried after two ticks":   {state: "retry", comesIn: 2*time.Hour + time.Second},
+		"retried, all count":        {counts: CountsRetrying, state: "retry", comesIn: 9 * time.Hour, outcome: "comes again at 2000-01-01T11:00:00Z"},
+		"archived, all count":       {counts: CountsRetrying, state: "archived"},
+		"scheduled, for its jitter": {state: "scheduled", comesIn: never, outcome: "is scheduled"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(b *bubble) {
+				rdb := redistest.MiniClient(b, b.m)
+				r := b.start(func(r *replica) { r.queue = asynq.NewClientFromRedisClient(rdb) }, hourly(func(e *Entry) { e.Overlap, e.OverlapCounts = OverlapSkip, row.counts }))
+				until(1, 30)
+				id, key := sweepIDs(1)[0], func(name string) string { return asynqdb.Key("default", name) }
+				at := time.Date(2000, 1, 1, 2, 0, 0, 0, time.UTC).Add(min(row.comesIn, 100*time.Hour)).Unix()
+				denied := ""
+				if row.denied {
+					denied = fmt.Sprint(at)
+				}
+				rdb.LRem(b.Context(), key(asynqdb.Pending), 0, id)
+				rdb.HSet(b.Context(), asynqdb.Hash("default", id), "state", row.state, "denied", denied)
+				if row.state == "active" {
+					rdb.LPush(b.Context(), key(asynqdb.Active), id)
+				} else {
+					rdb.ZAdd(b.Context(), key(row.state), redis.Z{Score: float64(at), Member: id})
+				}
+				until(2, 30)
+				r.end()
+				want := "enqueued"
+				if row.outcome != "" {
+					want = "skipped: job " + id + " " + row.outcome
+				}
+				if s := b.list(r); s.Outcome != want {
+					b.Errorf("got %q, want %q", s.Outcome, want)
+				}
+			})
+		})
+	}
 }
 
 func TestJobOptions(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/headgate/headgate/internal/asynqdb"
 	"github.com/headgate/headgate/internal/usercode"
 )
 
@@ -75,14 +76,14 @@ func (r *Runner) skip(ctx context.Context, s *record, missed time.Time) error {
 // enqueueTick enqueues a job for a tick and advances the schedule. With OverlapSkip it enqueues no
 // job while an earlier job is unfinished. After an error, any replica may try the tick again.
 func (r *Runner) enqueueTick(ctx context.Context, s *record, stored state, tick time.Time) error {
-	running, err := r.unfinished(s.entry, stored.Job, stored.TriggeredJob)
+	unfinished, err := r.unfinished(ctx, s, tick, stored.Job, stored.TriggeredJob)
 	if err != nil {
 		return err
 	}
-	outcome, job := "skipped: still running", ""
+	outcome, job := "skipped: "+unfinished, ""
 	var payload []byte
 	var failure error
-	if !running {
+	if unfinished == "" {
 		payload, failure = r.payload(s.schedule, tick)
 		outcome = "enqueued"
 	}
@@ -189,22 +190,47 @@ func (r *Runner) jobID(name, suffix string) string {
 	return id
 }
 
-// unfinished reports whether any of the jobs exists and is neither completed nor archived. Each job
-// is "ID QUEUE", or empty for none. Without OverlapSkip, unfinished returns false.
-func (r *Runner) unfinished(e Entry, jobs ...string) (bool, error) {
+// unfinished returns the first of the jobs that is unfinished at a tick, with its state, or "". Each
+// job is "ID QUEUE", or empty for none. Without OverlapSkip, unfinished returns "".
+func (r *Runner) unfinished(ctx context.Context, s *record, tick time.Time, jobs ...string) (string, error) {
 	for _, job := range jobs {
 		id, queue, ok := strings.Cut(job, " ")
-		if e.Overlap != OverlapSkip || !ok {
+		if s.entry.Overlap != OverlapSkip || !ok {
 			continue
 		}
 		info, err := r.inspector.GetTaskInfo(queue, id)
-		switch {
-		case errors.Is(err, asynq.ErrTaskNotFound), errors.Is(err, asynq.ErrQueueNotFound):
-		case err != nil:
-			return false, fmt.Errorf("looking for job %s in queue %s: %w", id, queue, err)
-		case info.State != asynq.TaskStateCompleted && info.State != asynq.TaskStateArchived:
-			return true, nil
+		if errors.Is(err, asynq.ErrTaskNotFound) || errors.Is(err, asynq.ErrQueueNotFound) {
+			continue
+		}
+		state := ""
+		if err == nil {
+			state, err = r.unfinishedState(ctx, s, tick, info)
+		}
+		if err != nil {
+			return "", fmt.Errorf("looking for job %s in queue %s: %w", id, queue, err)
+		}
+		if state != "" {
+			return "job " + id + " " + state, nil
 		}
 	}
-	return false, nil
+	return "", nil
+}
+
+// unfinishedState describes the state of an unfinished job, or returns "" if the job does not count as
+// unfinished.
+func (r *Runner) unfinishedState(ctx context.Context, s *record, tick time.Time, info *asynq.TaskInfo) (string, error) {
+	switch info.State {
+	case asynq.TaskStateCompleted, asynq.TaskStateArchived:
+		return "", nil
+	case asynq.TaskStateRetry:
+		denied, err := asynqdb.New(r.rdb).IsDenied(ctx, info.Queue, info.ID, info.NextProcessAt)
+		if err != nil || denied {
+			return "waits for permits", err
+		}
+		if s.entry.OverlapCounts != CountsRetrying && info.NextProcessAt.After(s.next(s.next(tick))) {
+			return "", nil
+		}
+		return "comes again at " + info.NextProcessAt.UTC().Format(time.RFC3339), nil
+	}
+	return "is " + info.State.String(), nil
 }

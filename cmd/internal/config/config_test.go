@@ -240,7 +240,7 @@ func TestEntries(t *testing.T) {
 	}
 	want := cron.Entry{
 		Name: "nightly", Cron: "30 2 * * *", Zone: "America/New_York", Type: "http:request", Queue: "critical",
-		Jitter: 5 * time.Second, Missed: cron.MissedAll, MissedMax: 3, Overlap: cron.OverlapSkip,
+		Jitter: 5 * time.Second, Missed: cron.MissedAll, MissedMax: 3, Overlap: cron.OverlapSkip, OverlapCounts: cron.CountsRetrying,
 	}
 	nightly := entries[0]
 	if diff := cmp.Diff(want, nightly, cmpopts.IgnoreFields(cron.Entry{}, "Payload", "Options")); diff != "" {

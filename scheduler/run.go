@@ -193,7 +193,10 @@ func (a *attempt) run(ctx context.Context, next asynq.Handler) (stale bool, err 
 		keep := outcome == stats.Failed || outcome == stats.Archived || outcome == stats.Done && a.retried > 0
 		a.end.Store(&attemptEnd{queuedAt: queuedAt, retryPolicy: a.rule.Retry, earliestRetry: earliest, mustRecord: keep, took: took})
 	}()
+	returned := a.watchEnd(ctx)
+	defer returned() // if ProcessTask panics
 	err = next.ProcessTask(ctx, a.task)
+	returned()
 	a.boundEnd(ctx)
 	earliest = earliestRetry(err)
 	over := stopTimer()

@@ -10,6 +10,7 @@ import (
 
 	"github.com/headgate/headgate/cmd/internal/cli"
 	"github.com/headgate/headgate/internal/display"
+	"github.com/headgate/headgate/internal/duration"
 	"github.com/headgate/headgate/internal/inspect"
 	"github.com/headgate/headgate/internal/stats"
 )
@@ -128,6 +129,14 @@ func printStatus(out io.Writer, scope string, s *inspect.Status, limits []limitS
 	}
 	for _, l := range s.Missing {
 		fmt.Fprintf(out, "limit %s does not exist: %s for it; %s\n", l.Limit, display.CountVerb(l.Jobs, "job", "waits", "wait"), l.Hint)
+	}
+	for _, w := range s.Workers {
+		for _, j := range w.Stuck {
+			if !w.Lost {
+				fmt.Fprintf(out, "job %s of type %s has not returned on worker %s:%d since its end %s ago: it keeps its slots of concurrency limits\n",
+					cli.Line(j.ID), cli.Line(j.Type), w.Host, w.PID, duration.Text(s.At.Sub(j.Ended).Truncate(time.Second)))
+			}
+		}
 	}
 	if s.WithoutRule > 0 {
 		fmt.Fprintf(out, "the ETA does not include %s without a known rule\n", display.Count(s.WithoutRule, "pending job"))

@@ -217,6 +217,7 @@ func (s *Status) add(scope scopeStatus, shown func(limit string) string) {
 	for _, worker := range scope.workers { // a process that serves several scopes is in each of them
 		if i := slices.IndexFunc(s.Workers, func(other stats.Process) bool { return other.ID == worker.ID }); i >= 0 {
 			s.Workers[i].Running += worker.Running
+			s.Workers[i].Stuck = append(s.Workers[i].Stuck, worker.Stuck...)
 		} else {
 			s.Workers = append(s.Workers, worker)
 		}

@@ -37,11 +37,14 @@ type Recorder struct {
 	// RuleFor returns the requirements of pending jobs. Nil means that all are unknown.
 	RuleFor RuleFunc
 
-	mu     sync.Mutex // guards self, limits, tasks and unsent, and what they point to
+	mu     sync.Mutex // guards self, limits, tasks, stuck and unsent, and what they point to
 	self   Process    // this process, without the counts of its jobs
 	limits map[string]*LimitCounts
 	tasks  map[Task]*TaskCounts
+	stuck  map[StuckJob]bool
 	unsent *Summary // counts since the last summary was written
+
+	processChanged atomic.Bool // reportAlive is due at once
 
 	Lateness        *Histogram // time for which the permits of a waiting job were free before the job took them
 	Wait            *Histogram // time from the first denial of a job until it took its permits
@@ -66,7 +69,7 @@ func New(rdb redis.UniversalClient, prefix string) *Recorder {
 	return &Recorder{
 		rdb: rdb, Queues: rdb, prefix: prefix, processID: uuid.NewString(),
 		self:   Process{Host: host, PID: os.Getpid(), Version: version(), Started: time.Now()},
-		limits: map[string]*LimitCounts{}, tasks: map[Task]*TaskCounts{}, unsent: newSummary(),
+		limits: map[string]*LimitCounts{}, tasks: map[Task]*TaskCounts{}, stuck: map[StuckJob]bool{}, unsent: newSummary(),
 		Lateness: newHistogram(latencyBounds), Wait: newHistogram(waitBounds), Denials: newHistogram(denialBounds),
 		LimiterCalls: newHistogram(latencyBounds), Rounds: newHistogram(latencyBounds),
 	}
@@ -80,6 +83,20 @@ func (r *Recorder) SetConfig(config string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.self.Config = config
+}
+
+// NoteStuck adds a job to the stuck jobs of the process, until forget is called.
+func (r *Recorder) NoteStuck(job StuckJob) (forget func()) {
+	set := func(isStuck bool) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if delete(r.stuck, job); isStuck {
+			r.stuck[job] = true
+		}
+		r.processChanged.Store(true)
+	}
+	set(true)
+	return func() { set(false) }
 }
 
 // Redis returns the client and the name of the scope.

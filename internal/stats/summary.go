@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"maps"
 	"runtime/debug"
 	"slices"
 	"strconv"
@@ -29,6 +30,7 @@ const (
 	lostAfter      = 3 * aliveInterval
 	lostRetention  = time.Hour // how long a lost process is listed
 	maxProcesses   = 1000
+	maxStuck       = 100             // most stuck jobs that a process reports
 	durationWindow = 5 * time.Minute // time over which MeanDurations takes the mean
 )
 
@@ -117,7 +119,7 @@ func (r *Recorder) run(ctx context.Context) {
 	defer ticker.Stop()
 	var nextAlive, nextSample time.Time
 	for now := time.Now(); ; {
-		if !now.Before(nextAlive) {
+		if r.processChanged.Swap(false) || !now.Before(nextAlive) {
 			r.reportAlive()
 			nextAlive = now.Add(aliveInterval)
 		}
@@ -227,8 +229,17 @@ type Process struct {
 	Running     int64     `json:"running"`     // number of running jobs
 	Concurrency int       `json:"concurrency"` // number of jobs that may run at once
 	// LastSeen is by Redis's clock. A process is lost if it was not seen for 30 s and did not stop.
-	LastSeen time.Time `json:"seen"`
-	Lost     bool      `json:"lost"`
+	LastSeen time.Time  `json:"seen"`
+	Lost     bool       `json:"lost"`
+	Stuck    []StuckJob `json:"stuck,omitempty"` // the longest first
+}
+
+// StuckJob is a job whose handler goes on although its context has ended.
+type StuckJob struct {
+	Type  string    `json:"type"`
+	Queue string    `json:"queue"`
+	ID    string    `json:"id"`
+	Ended time.Time `json:"ended"` // when the context ended
 }
 
 // version returns headgate's version in this program.
@@ -252,6 +263,8 @@ func (r *Recorder) reportAlive() {
 	for _, t := range r.tasks {
 		p.Running += t.Running
 	}
+	p.Stuck = slices.SortedFunc(maps.Keys(r.stuck), func(a, b StuckJob) int { return a.Ended.Compare(b.Ended) })
+	p.Stuck = p.Stuck[:min(len(p.Stuck), maxStuck)]
 	r.mu.Unlock()
 	if text, err := json.Marshal(p); err == nil {
 		r.writeProcess(string(text))

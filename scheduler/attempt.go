@@ -33,6 +33,7 @@ type attempt struct {
 	deadline    time.Time     // for all attempts together; zero means none
 	position    queuePosition
 	unableSince time.Time // since when no worker could run the job; zero if a worker could
+	refusals    refusals  // before this attempt
 	isNew       bool      // whether the job was never put back and never failed
 	leaseEnd    time.Time // the end of the lease as the dequeue set it; asynq may extend the lease
 	staleRuns   int       // how often run has returned stale
@@ -69,6 +70,7 @@ type attemptEnd struct {
 	retryPolicy *RetryPolicy // the rule's Retry; nil until the handler runs
 	// earliestRetry is the time before which a failed job does not run again; zero without one.
 	earliestRetry time.Time
+	refusals      refusals // in a row, with this attempt if the upstream refused it
 	// putBack is nil if the job is not put back. redisClient itself puts the job back, because
 	// asynq would archive the job on its last attempt.
 	putBack *putBackError
@@ -94,7 +96,7 @@ func (s *Server) newAttempt(j asynqdb.Job, leaseEnd time.Time) *attempt {
 	}
 	a.unableSince = a.readUnableSince()
 	if a.isNew = !a.Back && m.FailedAt == 0; !a.isNew {
-		a.position = queuePositionOf(a.JobID, a.task)
+		a.position, a.refusals = queuePositionOf(a.JobID, a.task), refusalsOf(a.task)
 	}
 	return a
 }

@@ -35,8 +35,13 @@ func (d retryAfter) Error() string { return "retry after " + duration.Text(time.
 //
 // The keys of the rule's BlockOnRateLimit are blocked for all workers until that time. If until is
 // zero or past, the block grows with each rejection in a row, and half of its length is random. The
-// job goes back to the head of its lane, but behind rejected jobs that were allowed before it. It
-// spends no attempt, its permits stay used, and no ErrorHandler is called.
+// job waits in its lane again. It spends no attempt, its permits stay used, and no ErrorHandler is
+// called.
+//
+// After the block another job of the lane is tried first. If that job is served, the upstream has
+// rejected the one job and not the host: the job goes to the end of its lane, and its third
+// rejection in a row and all later ones are failed attempts. If other jobs are rejected, too, all
+// rejected jobs wait at the head of their lane, in the order in which they were allowed.
 //
 // The error may be wrapped; asynq shows its text for the job. If the job has no permits, or its
 // rule blocks nothing that the job needs, the job is put back until that time, as with RetryAfter,
@@ -44,6 +49,9 @@ func (d retryAfter) Error() string { return "retry after " + duration.Text(time.
 func RateLimited(until time.Time) error { return &rateLimitedError{until} }
 
 type rateLimitedError struct{ until time.Time }
+
+// EarliestRetry implements EarliestRetrier, for a job that fails.
+func (e *rateLimitedError) EarliestRetry() time.Time { return e.until }
 
 // Error implements error.
 func (e *rateLimitedError) Error() string {
@@ -102,6 +110,7 @@ type putBackError struct {
 	error
 	at         time.Time     // when asynq's poll brings the job back
 	newPayload *putBackAs    // nil keeps the old payload
+	refusals   refusals      // of the job, if the upstream has refused it; else zero
 	told       bool          // whether the upstream said the time at: the jobs that come back then are spread
 	denied     bool          // whether the job waits for permits, and may be promoted before the time at
 	position   queuePosition // the position that the job keeps; zero for none

@@ -191,13 +191,16 @@ func (a *attempt) run(ctx context.Context, next asynq.Handler) (stale bool, err 
 		took := time.Since(a.began)
 		a.scope.stats.CountEnd(a.statsTask, outcome, took)
 		keep := outcome == stats.Failed || outcome == stats.Archived || outcome == stats.Done && a.retried > 0
-		a.end.Store(&attemptEnd{queuedAt: queuedAt, retryPolicy: a.rule.Retry, earliestRetry: earliest, mustRecord: keep, took: took})
+		a.end.Store(&attemptEnd{queuedAt: queuedAt, retryPolicy: a.rule.Retry, earliestRetry: earliest, refusals: a.refusals, mustRecord: keep, took: took})
 	}()
 	returned := a.watchEnd(ctx)
 	defer returned() // if ProcessTask panics
 	err = next.ProcessTask(ctx, a.task)
 	returned()
 	a.boundEnd(ctx)
+	if _, limited := errors.AsType[*rateLimitedError](err); !limited {
+		a.refusals = refusals{}
+	}
 	earliest = earliestRetry(err)
 	over := stopTimer()
 	if err = a.afterRun(ctx, err); over {
@@ -258,7 +261,8 @@ func (a *attempt) afterRun(ctx context.Context, err error) error {
 }
 
 // rateLimited makes the limiter block the keys of the rule and put the job into its lane again, in
-// one round trip. It returns nil if the job fails like any other.
+// one round trip. It returns nil if the job fails like any other, as a job does that was refused more
+// than mostRefusals times in a row while the upstream served others.
 //
 // If the limiter is unavailable, nothing is blocked, and the job is put back until the time that
 // the upstream named. That job is not marked as denied, because the dispatcher promotes denied jobs
@@ -276,8 +280,14 @@ func (a *attempt) rateLimited(ctx context.Context, why *rateLimitedError, err er
 	}
 	s.stats.CountRateLimited(needs)
 	call := s.limiterHealth.Begin()
-	d, failed := s.permits.RateLimited(ctx, s.waitdbJob(a), waitdb.RateLimit{At: a.decision.At, For: wait, Blocks: needs}, a.rule.Needs...)
+	d, failed := s.permits.RateLimited(ctx, s.waitdbJob(a), waitdb.RateLimit{
+		At: a.decision.At, For: wait, Blocks: needs,
+		Before: a.refusals.last, Alone: a.refusals.alone, MayFail: a.refusals.count >= mostRefusals,
+	}, a.rule.Needs...)
 	noteLimiter(ctx, call, failed)
+	if failed == nil {
+		a.refusals = refusals{a.refusals.count + 1, d.At, d.Alone}
+	}
 	switch {
 	case errors.Is(failed, throttle.ErrUnavailable):
 		return &putBackError{error: err, at: time.Now().Add(max(min(wait, throttle.Day), time.Second)), told: wait > 0}
@@ -285,8 +295,14 @@ func (a *attempt) rateLimited(ctx context.Context, why *rateLimitedError, err er
 		return &attemptError{error: failed, final: true}
 	case d.Outcome == throttle.Denied:
 		go s.blockOtherShards(wait, needs)
-		s.log.Info("blocked by the upstream", "job", a.ID, "limits", meterNames(needs), "for", cmp.Or(d.Blocked, d.RetryAfter).Round(100*time.Millisecond))
-		return s.denied(d, err)
+		s.log.Info("blocked by the upstream", "job", a.ID, "refusals", a.refusals.count, "limits", meterNames(needs), "for", cmp.Or(d.Blocked, d.RetryAfter).Round(100*time.Millisecond))
+		if d.Fails {
+			s.log.Info("the upstream refuses a job again and serves others: that is a failed attempt", "job", a.ID, "refusals", a.refusals.count)
+			return nil
+		}
+		back := s.denied(d, err)
+		back.refusals = a.refusals
+		return back
 	}
 	_, result := a.resolveImpossible(d) // nil for ActionRun: the job fails like any other
 	return result

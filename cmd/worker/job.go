@@ -13,6 +13,7 @@ import (
 	"github.com/headgate/headgate/internal/forecast"
 	"github.com/headgate/headgate/internal/inspect"
 	"github.com/headgate/headgate/internal/waitdb"
+	"github.com/headgate/headgate/scheduler"
 	"github.com/headgate/headgate/scheduler/cron"
 )
 
@@ -93,6 +94,7 @@ type jobView struct {
 	Attempts int           `json:"attempts"`
 	Failures int           `json:"failures"`
 	Crashes  int           `json:"crashes,omitempty"` // number of workers that crashed while they ran the job; a crash is no failure
+	Refused  int           `json:"refused,omitempty"` // number of rate limits in a row that the upstream has answered
 	MaxRetry int           `json:"max_retry"`
 	Error    string        `json:"error,omitempty"`
 	Failed   time.Time     `json:"failed,omitzero"`
@@ -133,7 +135,7 @@ func newJobView(job inspect.Job) *jobView {
 	v := &jobView{
 		ID: job.ID, Queue: job.Queue, Type: job.Type, State: job.State, Since: job.Since,
 		Payload: cli.Text(job.Payload), Headers: job.Headers, Group: job.Group,
-		Failures: job.Retried, MaxRetry: job.MaxRetry, Error: job.LastErr, Failed: job.LastFailedAt,
+		Failures: job.Retried, Refused: scheduler.Refusals(job.Headers), MaxRetry: job.MaxRetry, Error: job.LastErr, Failed: job.LastFailedAt,
 		Deadline: job.Deadline, Timeout: cli.Seconds(job.Timeout),
 	}
 	if origin, ok := cron.OriginOf(job.ID); ok {

@@ -65,7 +65,7 @@ var keyTypes = map[string]string{
 	"hash":   "limit: summaries deleted missing: overrides: cron: crawl: crawl_seen: crawl_hosts: robots: jobs tickets contended meters demand weights",
 	"list":   "m:sliding_log:",
 	"set":    "limits full",
-	"string": "m: cell: robots_busy: crawl_paced: leader asynq worker: backlog epoch seq changes admitted:",
+	"string": "m: cell: robots_busy: crawl_paced: leader asynq worker: backlog epoch seq changes admitted: refused:",
 	"stream": "stats changelog",
 	"zset":   "blocked: ending: crawls lane: granted: lanes deadlines workers m:concurrency:",
 }

@@ -24,6 +24,9 @@ type Decision struct {
 	// Blocked is the longest time for which RateLimited has blocked one of the job's keys. It is
 	// zero if the time is unknown.
 	Blocked time.Duration
+	// Alone reports that the upstream rate limits this job and serves others. Fails reports that
+	// RateLimited has not put the job back for this reason.
+	Alone, Fails bool
 	// TakenAt is the time, by this process's clock, from which the permits are valid. Only permits
 	// that were taken in advance become valid later than they were taken.
 	TakenAt time.Time
@@ -67,6 +70,9 @@ func (db *DB) decide(
 		d.PutBack, d.Unknown, d.NoLimit = microseconds(n[7]), n[8] == 0, d.Capacity == 0
 		if len(n) > 9 {
 			d.Blocked = microseconds(n[9] - n[2])
+		}
+		if len(n) > 10 {
+			d.Alone, d.Fails = n[10] > 0, n[10] > 1
 		}
 	case throttle.Allowed:
 		d.WantsFeedback, d.Windowed = n[8]&1 != 0, n[8]&2 != 0

@@ -20,13 +20,21 @@ type RateLimit struct {
 	// Blocks lists the needs whose keys are to be blocked. Costs, and needs that the job does not
 	// have, are ignored. If Blocks is empty, no key is blocked, and the job only waits again.
 	Blocks []throttle.Need
+	// Before is the At of the Decision if the job was rate limited right before, and Alone that
+	// Decision's Alone.
+	Before time.Time
+	Alone  bool
+	// MayFail means that the job is not put back if it alone is rate limited: see Decision.Fails.
+	MayFail bool
 }
 
 // maxBlock is the longest time for which a meter is blocked.
 const maxBlock = 100 * 365 * 24 * time.Hour
 
 // RateLimited puts a job that was rate limited by the upstream back at the head of its lane, and
-// blocks the meters of the rate limit for all jobs until the upstream may be called again. Several
+// blocks the meters of the rate limit for all jobs until the upstream may be called again. Then
+// another job of the lane tries first. If that job is served, or one was served since the job was
+// rate limited before, the job goes to the end of its lane. Several
 // rate-limited jobs keep the order in which they were allowed, and count once for the backoff if
 // their calls ran at the same time. The outcome is Denied, or Expired if the job may not wait any
 // longer. MaxWait counts from this call. The permits of the call stay taken. Repeating RateLimited
@@ -47,12 +55,23 @@ func (db *DB) RateLimited(ctx context.Context, job Job, limit RateLimit, needs .
 	if limit.For >= 0 {
 		forUS = min(limit.For, maxBlock).Microseconds() + 2 // the duration and Redis's clock are rounded down
 	}
+	before, beforeUS, mayFail := 0, int64(0), 0
+	if !limit.Before.IsZero() {
+		before, beforeUS = 1, limit.Before.UnixMicro()
+	}
+	if limit.Alone {
+		before = 2
+	}
+	if limit.MayFail {
+		mayFail = 1
+	}
 	c, done := db.callers.Next()
 	defer done()
 	maxWait, useful, grant := job.times()
 	args := appendNeeds([]any{
 		job.Queue, job.ID, db.app, limit.At.UnixMicro(), forUS, rand.IntN(1_000_000),
 		maxWait, useful, grant, string(blocks), fairqueue.FairnessLine(job.Fair, job.Weight), c.Name, c.Calls,
+		before, beforeUS, mayFail,
 	}, needs)
 	return db.decide(ctx, needs, func(ctx context.Context, _ int) ([]any, string, error) {
 		reply, err := db.run(ctx, rateLimitedScript, args...).Slice()

@@ -220,3 +220,82 @@ func TestAdapt_Overload(t *testing.T) {
 		expect(t, "ten seconds' gain", call(false, 0), "2.6/s")
 	})
 }
+
+// A job that alone is refused waits behind all others, also behind those that come later, and is
+// found to be refused for its own sake when another was served. If another is refused, too, both wait
+// at the head, in the order in which they were allowed, and a third one is tried before them.
+func TestRateLimited_WhoTriesNext(t *testing.T) {
+	onRedis(t, func(t *testing.T, s *fixture) {
+		need := throttle.Need{Limit: "host", Key: "k"}
+		job := func(id string) waitdb.Job { return waitdb.Job{JobID: throttle.JobID{Queue: "q", ID: id}} }
+		acquire := func(id string) waitdb.Decision {
+			t.Helper()
+			s.wait(time.Millisecond)
+			d, err := s.lanes.Acquire(t.Context(), job(id), need)
+			must(t, err)
+			return d
+		}
+		refuse := func(id string, at waitdb.Decision, limit waitdb.RateLimit) waitdb.Decision {
+			t.Helper()
+			s.wait(time.Millisecond)
+			limit.At, limit.For, limit.Blocks = at.At, time.Second, []throttle.Need{need}
+			d, err := s.lanes.RateLimited(t.Context(), job(id), limit, need)
+			must(t, err)
+			return d
+		}
+		order := func() string {
+			t.Helper()
+			lanes, err := s.rdb.Keys(t.Context(), "*:lane:*").Result()
+			must(t, err)
+			ids, err := s.rdb.ZRange(t.Context(), lanes[0], 0, -1).Result()
+			must(t, err)
+			prefix, _, _ := strings.Cut(lanes[0], "lane:")
+			for _, id := range ids { // a record has the ticket of its lane
+				score, err := s.rdb.ZScore(t.Context(), lanes[0], id).Result()
+				must(t, err)
+				ticket, _, _ := strings.Cut(s.rdb.HGet(t.Context(), prefix+"jobs", "q\n"+id).Val(), "\n")
+				expect(t, "ticket of "+id, ticket, fmt.Sprint(int64(score)))
+			}
+			return strings.Join(ids, " ")
+		}
+		accept := func(at waitdb.Decision) {
+			t.Helper()
+			s.wait(time.Millisecond)
+			must(t, s.lanes.Accepted(t.Context(), at.At, 0, need))
+		}
+		for _, rest := range []string{"", "-"} {
+			s.restart(t)
+			define(t, s, throttle.Limit{Name: "host", Kind: throttle.SlidingLog, Rate: throttle.PerSecond(10)})
+			a, b := acquire("a"), acquire("b")
+			first := refuse("a", a, waitdb.RateLimit{})
+			acquire("c")
+			acquire("d")
+			expect(t, "a alone is refused", order(), "c d a")
+			if rest == "" {
+				refuse("b", b, waitdb.RateLimit{})
+				expect(t, "b is refused, too", order(), "c a b d")
+				continue
+			}
+			// b was allowed before a was refused, so it shows nothing.
+			accept(b)
+			expect(t, "an earlier call was served", order(), "c d a")
+			s.wait(time.Minute)
+			later := waitdb.Decision{Decision: throttle.Decision{At: s.now}}
+			accept(later)
+			acquire("e")
+			expect(t, "a later call was served", order(), "c d a e")
+			_, err := s.lanes.Forget(t.Context(), job("a").JobID)
+			must(t, err)
+			d := refuse("a", later, waitdb.RateLimit{Before: first.At})
+			if !d.Alone || d.Fails || order() != "c d e a" {
+				t.Errorf("refused again: %+v, order %s", d, order())
+			}
+			_, err = s.lanes.Forget(t.Context(), job("a").JobID)
+			must(t, err)
+			d = refuse("a", later, waitdb.RateLimit{Before: d.At, Alone: true, MayFail: true})
+			if !d.Alone || !d.Fails || order() != "c d e" {
+				t.Errorf("refused once more: %+v, order %s", d, order())
+			}
+		}
+	})
+}

@@ -1,0 +1,123 @@
+package scheduler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/headgate/headgate/throttle"
+)
+
+// TestRefusals: the upstream refuses some jobs for ever, as those of an account without credit, and
+// serves all others of the host. The others run, and the refused ones fail in the end. This holds for
+// a refusal with a time and without one, for several such jobs, and for jobs that come back at once.
+func TestRefusals(t *testing.T) {
+	limits := []throttle.Limit{funnel("host", 1, 1), funnel("all", 100, 10)}
+	for name, row := range map[string]struct {
+		err    func() error
+		needs  string
+		bad    int
+		within time.Duration // by when all good jobs have run
+	}{
+		"429":           {err: func() error { return RateLimited(time.Time{}) }, needs: "host/a", bad: 1, within: 15 * time.Second},
+		"with a time":   {err: func() error { return RateLimited(time.Now().Add(2 * time.Second)) }, needs: "host/a", bad: 1, within: 15 * time.Second},
+		"two limits":    {err: func() error { return RateLimited(time.Time{}) }, needs: "host/a all", bad: 1, within: 15 * time.Second},
+		"three of them": {err: func() error { return RateLimited(time.Time{}) }, needs: "host/a", bad: 3, within: 40 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			const good = 10
+			var calls []string
+			var last time.Time
+			handle := func(ctx context.Context, _ *asynq.Task) error {
+				id, _ := asynq.GetTaskID(ctx)
+				calls = append(calls, id)
+				time.Sleep(50 * time.Millisecond)
+				if strings.HasPrefix(id, "bad") {
+					return row.err()
+				}
+				last = time.Now()
+				return nil
+			}
+			config := retrying(oneWorker, time.Second)
+			virtual(t, settings{config: config, limits: limits, rule: ruleOfPayload, handle: handle}, func(t *testing.T, st *stack) {
+				began := time.Now()
+				for i := range row.bad {
+					st.enqueue(needing(row.needs, asynq.MaxRetry(1)), asynq.TaskID(fmt.Sprint("bad", i)))
+				}
+				want := st.enqueueN(good, row.needs)
+				time.Sleep(3 * time.Minute)
+				ran := slices.DeleteFunc(slices.Clone(calls), func(id string) bool { return strings.HasPrefix(id, "bad") })
+				if !slices.Equal(ran, want) || last.Sub(began) > row.within {
+					t.Errorf("the calls are %v: want all good jobs in their order within %s, not %s", calls, row.within, last.Sub(began))
+				}
+				if row.bad == 1 && !slices.Equal(calls[:2+good], append(append([]string{"bad0"}, want...), "bad0")) {
+					t.Errorf("the calls are %v: want the refused job first and then last", calls)
+				}
+				for i := range row.bad { // two refusals are free, the third and fourth are its attempts
+					id := fmt.Sprint("bad", i)
+					info := st.wantJob(id, asynq.TaskStateArchived, "blocked by the upstream")
+					if n := Refusals(info.Headers); n != 4 && row.bad == 1 || n < 4 {
+						t.Errorf("%s was refused %d times in a row, want 4: %v", id, n, calls)
+					}
+				}
+				st.wantClean()
+			})
+		})
+	}
+}
+
+// TestRefusals_Host: if the host refuses every job, the block lasts, none of them fails, and they keep
+// their order but for the one that tries next.
+func TestRefusals_Host(t *testing.T) {
+	var opens time.Time
+	var ran []string
+	limited := 0
+	handle := func(ctx context.Context, _ *asynq.Task) error {
+		id, _ := asynq.GetTaskID(ctx)
+		if time.Now().Before(opens) {
+			limited++
+			return RateLimited(time.Time{})
+		}
+		ran = append(ran, id)
+		return nil
+	}
+	virtual(t, settings{config: oneWorker, limits: []throttle.Limit{funnel("host", 10, 1)}, rule: ruleOfPayload, handle: handle}, func(t *testing.T, st *stack) {
+		opens = time.Now().Add(10 * time.Minute)
+		want := st.enqueueN(30, "host/a")
+		time.Sleep(20 * time.Minute)
+		sorted := slices.Sorted(slices.Values(ran))
+		if !slices.Equal(sorted, slices.Sorted(slices.Values(want))) || limited > 12 {
+			t.Errorf("ran %v after %d refusals, want all jobs, and at most 12", ran, limited)
+		}
+		if !slices.Equal(slices.DeleteFunc(slices.Clone(ran), func(id string) bool { return id == ran[0] }), slices.DeleteFunc(want, func(id string) bool { return id == ran[0] })) {
+			t.Errorf("ran %v, want %v, but for the first", ran, want)
+		}
+		st.wantNotReported()
+		st.wantClean()
+	})
+}
+
+// TestRefusals_Alone: a job that no other job is compared with is refused for ever, and does not fail.
+// A failure of another kind ends the row.
+func TestRefusals_Alone(t *testing.T) {
+	calls := 0
+	handle := func(context.Context, *asynq.Task) error {
+		if calls++; calls == 8 {
+			return errors.New("something else")
+		}
+		return RateLimited(time.Now().Add(time.Second))
+	}
+	virtual(t, settings{config: retrying(oneWorker, 0), limits: []throttle.Limit{funnel("host", 10, 1)}, rule: ruleOfPayload, handle: handle}, func(t *testing.T, st *stack) {
+		st.enqueue(needing("host/a", asynq.MaxRetry(1)), asynq.TaskID("it"))
+		time.Sleep(30 * time.Second)
+		if info := st.info("it"); info == nil || info.Retried != 1 || calls < 20 || Refusals(info.Headers) > calls-8 {
+			t.Errorf("%+v after %d calls, want one failure", info, calls)
+		}
+	})
+}

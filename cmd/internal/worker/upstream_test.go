@@ -204,6 +204,48 @@ func TestAnswer_Conditions(t *testing.T) {
 	}
 }
 
+// A call that the upstream always refuses does not keep the other jobs of its host waiting, whatever
+// status says so: they run within their max_wait, and the refused one ends in the archive.
+func TestAnswer_RefusedJob_HoldsUpNoOthers(t *testing.T) {
+	for name, refusal := range map[string]http.Response{
+		"429":             {StatusCode: 429},
+		"503 with a time": {StatusCode: 503, Header: http.Header{"Retry-After": {"2"}}},
+		"529 with a time": {StatusCode: 529, Header: http.Header{"Retry-After": {"2"}}},
+		"a condition":     {StatusCode: 402},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				conf := parse(t, `
+limits: {host: {kind: funnel, rate: 1/s}}
+tasks: {"http:request": {limits: [{limit: host, key: host(payload.url)}], max_wait: 15s, rate_limited_if: status == 402}}`)
+				w, said := upstreamWorker(t, conf, roundTrip(func(r *http.Request) (*http.Response, error) {
+					resp := &http.Response{StatusCode: 200, Header: http.Header{}, Body: http.NoBody, Request: r}
+					if r.URL.Path == "/refused" {
+						resp.StatusCode, resp.Header = refusal.StatusCode, maps.Clone(refusal.Header)
+					}
+					return resp, nil
+				}))
+				refused := addJob(t, w.options.Redis, "http:request", `{"url":"http://api.example/refused"}`)
+				var others []string
+				for i := range 10 {
+					others = append(others, addJob(t, w.options.Redis, "http:request", fmt.Sprintf(`{"url":"http://api.example/%d"}`, i)))
+				}
+				time.Sleep(10 * time.Minute)
+				inspector := asynq.NewInspectorFromRedisClient(w.options.Redis)
+				for _, id := range others {
+					if info, err := inspector.GetTaskInfo("default", id); err != nil || info.State != asynq.TaskStateCompleted {
+						t.Fatalf("%+v, %v, want it completed; the log says\n%s", info, err, said)
+					}
+				}
+				info, err := inspector.GetTaskInfo("default", refused)
+				if err != nil || info.State != asynq.TaskStateArchived || info.Retried != info.MaxRetry || scheduler.Refusals(info.Headers) != 2+info.MaxRetry+1 {
+					t.Errorf("%+v, %v, want the refused job archived after all attempts; the log says\n%s", info, err, said)
+				}
+			})
+		})
+	}
+}
+
 // addJob enqueues a job that is kept when it is done, and returns its ID.
 func addJob(t *testing.T, rdb redis.UniversalClient, typename, payload string) string {
 	t.Helper()

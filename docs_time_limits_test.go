@@ -520,6 +520,6 @@ scheduler.archiveInterval scheduler.claimInterval scheduler.delayedTaskCheckInte
 scheduler.heartbeat scheduler.lateLease scheduler.maxCountPeriod scheduler.maxErrorPause scheduler.maxPoll scheduler.maxRest scheduler.maxUnablePause scheduler.minUnablePause scheduler.missingInterval
 scheduler.minPoll scheduler.noPause scheduler.unknownLimitPause scheduler.promotePause scheduler.reportPeriod scheduler.restoreFor scheduler.slowTime scheduler.stuckAfter
 scheduler.maxEarly scheduler.spreadTime scheduler.busyPause scheduler.foreignInterval scheduler.goodbyeTime scheduler.maxRestoreRest scheduler/cron.day scheduler/cron.minRetention scheduler/cron.retryEvery scheduler/cron.syncEvery
-tasks.longestWait tasks.maxPutBack tasks.robotsMaxHold tasks.robotsMinHold tasks/internal/robots.maxDelay
+tasks.UnfinishedLifetime tasks.longestWait tasks.maxPutBack tasks.robotsMaxHold tasks.robotsMinHold tasks/internal/robots.maxDelay
 throttle.Day throttle.Month throttle.Week throttle.maxFill throttle.maxHold
 `

@@ -16,7 +16,6 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/google/uuid"
 	"github.com/hibiken/asynq"
 
 	"github.com/headgate/headgate/internal/redact"
@@ -151,7 +150,7 @@ func (h *HTTPHandler) save(resp *openResponse, result *HTTPResult) (err error) {
 // SHA-256 in hexadecimal digits, and the length; after an error the length is -1. If the name is a
 // folder or ends in a slash, the file in that folder is named by its SHA-256, so that equal bodies
 // are saved once. Because of the os.Root, no path and no link leads out of dir. If the process is
-// killed, the temporary file .headgate-*.part stays in dir.
+// killed, the temporary file stays in dir: see RemoveUnfinished.
 func saveFile(dir, name string, body io.Reader) (saved, hash string, length int64, err error) {
 	fail := func(err error) (string, string, int64, error) {
 		return "", "", -1, fmt.Errorf("save %q: %w", name, err)
@@ -161,7 +160,7 @@ func saveFile(dir, name string, body io.Reader) (saved, hash string, length int6
 		return fail(err)
 	}
 	defer root.Close()
-	part := ".headgate-" + uuid.NewString() + ".part"
+	part := unfinishedName()
 	file, err := root.OpenFile(part, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
 	if err == nil {
 		defer root.Remove(part) // has no effect after the rename

@@ -260,6 +260,7 @@ func (w *Worker) serve(ctx context.Context) {
 	others.Go(func() { _ = w.cron.Run(ctx) }) // the error is always nil
 	others.Go(func() { w.watchRedis(ctx) })
 	others.Go(func() { reaper.Run(ctx) })
+	others.Go(func() { w.removeUnfinished(ctx) })
 	if w.options.File != "" {
 		others.Go(func() { w.watch(ctx) })
 	}

@@ -79,6 +79,36 @@ func TestLostEntryOfAnActiveJob(t *testing.T) {
 	}
 }
 
+// TestRestore_HalfWrittenEnd: Redis has lost the second half of the writes that end an attempt. The job is
+// active, and in no other set.
+func TestRestore_HalfWrittenEnd(t *testing.T) {
+	sets := []string{asynqdb.Retry, asynqdb.Scheduled, asynqdb.Archived, asynqdb.Completed}
+	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
+		ctx, db := t.Context(), asynqdb.New(rdb)
+		for _, set := range sets {
+			add(t, rdb, set)
+		}
+		if _, err := db.Dequeue(ctx, asynqdb.NewDequeue("default", leaseEnd, false), len(sets)); err != nil {
+			t.Fatal(err)
+		}
+		rdb.Del(ctx, asynqdb.Key("default", asynqdb.Active), asynqdb.Key("default", asynqdb.Lease))
+		for _, set := range sets {
+			rdb.ZAdd(ctx, asynqdb.Key("default", set), redis.Z{Score: 1, Member: set})
+		}
+		if restored, _, err := db.Restore(ctx, "default", sets...); restored != len(sets) || err != nil {
+			t.Errorf("%d restored, %v; want %d", restored, err, len(sets))
+		}
+		for _, set := range sets {
+			if ids := rdb.ZRange(ctx, asynqdb.Key("default", set), 0, -1).Val(); len(ids) > 0 {
+				t.Errorf("%s: %q, want none", set, ids)
+			}
+		}
+		if active := rdb.LLen(ctx, asynqdb.Key("default", asynqdb.Active)).Val(); int(active) != len(sets) {
+			t.Errorf("%d active jobs, want %d", active, len(sets))
+		}
+	})
+}
+
 // TestRestoreKeepsOrder: pending jobs that were lost run before those enqueued since, the
 // oldest first.
 func TestRestoreKeepsOrder(t *testing.T) {

@@ -1,8 +1,10 @@
 -- Repairs asynq's lists and sets after Redis has lost entries. Each given job is added to the list
 -- or set that fits the state in its hash, if it is missing there. A denied job is added with its
 -- own retry time. Other retried or scheduled jobs are added as due now, because their time is lost.
--- A job that is not active leaves the active list and the leases. A job without a message is
--- deleted after the end of its lease, so that its ID can be used again.
+-- A job that is not active leaves the active list and the leases. An active job that was not in its
+-- list leaves the other sets: a crash of Redis can leave a script's writes half done, and asynq cannot
+-- end a job that is in the completed set already. A job without a message is deleted after the end of
+-- its lease, so that its ID can be used again.
 -- KEYS[1] asynq:{queue}:pending
 -- KEYS[2] asynq:{queue}:active
 -- KEYS[3] asynq:{queue}:lease
@@ -39,9 +41,14 @@ local function restore_score(set, id, score)
   restored = restored + redis.call('ZADD', set, 'NX', string.format('%d', score), id)
 end
 
+local function leave_sets(id)
+  for _, set in ipairs({ retry, scheduled, archived, completed }) do redis.call('ZREM', set, id) end
+end
+
 local function restore_active(id)
   if not set_of(active)[id] then
     sets[active][id] = true
+    leave_sets(id)
     redis.call('LPUSH', active, id)
     redis.call('ZADD', lease, 'NX', string.format('%d', now + lasts), id)
     restored = restored + 1
@@ -91,7 +98,7 @@ for i = 5, #ARGV do
   elseif msg == false and tonumber(redis.call('ZSCORE', lease, id) or 0) < now then
     redis.call('DEL', hash)
     if leave_active(id) == 1 then lost[#lost + 1] = id end
-    for _, set in ipairs({ retry, scheduled, archived, completed }) do redis.call('ZREM', set, id) end
+    leave_sets(id)
   end
 end
 table.sort(lost_pending, function(a, b) return a[2] > b[2] end) -- the oldest job goes to the right end, where asynq pops

@@ -96,7 +96,7 @@ func (s *Server) newAttempt(j asynqdb.Job, leaseEnd time.Time) *attempt {
 	}
 	a.unableSince = a.readUnableSince()
 	if a.isNew = !a.Back && m.FailedAt == 0; !a.isNew {
-		a.position, a.refusals = queuePositionOf(a.JobID, a.task), refusalsOf(a.task)
+		a.position, a.refusals = queuePositionOf(a.JobID, a.task), refusalsOf(a.JobID, a.task.Headers())
 	}
 	return a
 }

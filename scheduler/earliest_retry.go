@@ -60,10 +60,11 @@ func spread(at time.Time, msg []byte) (due time.Time, withStart []byte) {
 
 // early returns how long the job has to wait for its start.
 func (a *attempt) early() time.Duration {
-	us, err := strconv.ParseInt(a.task.Headers()[startHeader], 10, 64)
-	if err != nil {
+	text, ok := a.task.Headers()[startHeader]
+	if !ok {
 		return 0
 	}
+	us, _ := strconv.ParseInt(text, 10, 64) // a malformed time is long past
 	if early := time.Until(time.UnixMicro(us)); early <= maxEarly {
 		return early
 	}

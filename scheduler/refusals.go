@@ -2,9 +2,8 @@ package scheduler
 
 import (
 	"fmt"
+	"strings"
 	"time"
-
-	"github.com/hibiken/asynq"
 
 	"github.com/headgate/headgate/internal/asynqdb"
 )
@@ -24,10 +23,11 @@ type refusals struct {
 	alone bool      // whether the upstream has served other jobs meanwhile
 }
 
-// refusalsOf reads the header of a job's task.
-func refusalsOf(task *asynq.Task) (r refusals) {
-	text, ok := task.Headers()[refusalsHeader]
-	if !ok {
+// refusalsOf reads the header of a job's task. It ignores the header of another job, because a handler
+// may copy headers to a new task.
+func refusalsOf(j job, headers map[string]string) (r refusals) {
+	text, name, _ := strings.Cut(headers[refusalsHeader], "\n")
+	if name != j.Queue+"\n"+j.ID {
 		return refusals{}
 	}
 	var us int64
@@ -39,12 +39,12 @@ func refusalsOf(task *asynq.Task) (r refusals) {
 }
 
 // writeTo returns a job's encoded message with the header.
-func (r refusals) writeTo(msg []byte) []byte {
-	return asynqdb.WithHeader(msg, refusalsHeader, fmt.Sprintf("%d %d %t", r.count, r.last.UnixMicro(), r.alone))
+func (r refusals) writeTo(j job, msg []byte) []byte {
+	return asynqdb.WithHeader(msg, refusalsHeader, fmt.Sprintf("%d %d %t\n%s\n%s", r.count, r.last.UnixMicro(), r.alone, j.Queue, j.ID))
 }
 
 // Refusals returns how often the upstream has answered with a rate limit to a job in a row, from the
 // headers of its task: see RateLimited.
-func Refusals(headers map[string]string) int {
-	return refusalsOf(asynq.NewTaskWithHeaders("", nil, headers)).count
+func Refusals(queue, id string, headers map[string]string) int {
+	return refusalsOf(job{Queue: queue, ID: id}, headers).count
 }

@@ -62,7 +62,7 @@ func TestRefusals(t *testing.T) {
 				for i := range row.bad { // two refusals are free, the third and fourth are its attempts
 					id := fmt.Sprint("bad", i)
 					info := st.wantJob(id, asynq.TaskStateArchived, "blocked by the upstream")
-					if n := Refusals(info.Headers); n != 4 && row.bad == 1 || n < 4 {
+					if n := Refusals("default", id, info.Headers); n != 4 && row.bad == 1 || n < 4 {
 						t.Errorf("%s was refused %d times in a row, want 4: %v", id, n, calls)
 					}
 				}
@@ -116,8 +116,18 @@ func TestRefusals_Alone(t *testing.T) {
 	virtual(t, settings{config: retrying(oneWorker, 0), limits: []throttle.Limit{funnel("host", 10, 1)}, rule: ruleOfPayload, handle: handle}, func(t *testing.T, st *stack) {
 		st.enqueue(needing("host/a", asynq.MaxRetry(1)), asynq.TaskID("it"))
 		time.Sleep(30 * time.Second)
-		if info := st.info("it"); info == nil || info.Retried != 1 || calls < 20 || Refusals(info.Headers) > calls-8 {
+		if info := st.info("it"); info == nil || info.Retried != 1 || calls < 20 || Refusals("default", "it", info.Headers) > calls-8 {
 			t.Errorf("%+v after %d calls, want one failure", info, calls)
 		}
 	})
+}
+
+// TestRefusals_OtherJob: a header that a handler has copied to another job counts for nothing.
+func TestRefusals_OtherJob(t *testing.T) {
+	headers := map[string]string{refusalsHeader: "3 1772366407000000 true\ndefault\nit"}
+	for id, want := range map[string]int{"it": 3, "another": 0} {
+		if n := Refusals("default", id, headers); n != want {
+			t.Errorf("%s: %d refusals, want %d", id, n, want)
+		}
+	}
 }

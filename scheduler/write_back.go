@@ -159,8 +159,8 @@ func (q *redisClient) replace(ctx context.Context, w *writeBack) *redis.Cmd {
 			w.At = time.Now().Add(class.Delay(a.retried))
 		}
 	}
-	if w.end.refusals != refusalsOf(a.task) {
-		w.Msg = w.end.refusals.writeTo(w.Msg)
+	if w.end.refusals != refusalsOf(a.JobID, a.task.Headers()) {
+		w.Msg = w.end.refusals.writeTo(a.JobID, w.Msg)
 	}
 	if earliest := w.end.earliestRetry; w.Script == asynqdb.ScriptRetry && w.At.Before(earliest) {
 		w.At, w.Msg = spread(earliest, w.Msg)
@@ -179,7 +179,7 @@ func (s *Server) newPutBack(a *attempt, why *putBackError, msg []byte) *asynqdb.
 		msg = asynqdb.WithPayload(msg, why.newPayload.payload)
 	}
 	if why.refusals.count > 0 {
-		msg = why.refusals.writeTo(msg)
+		msg = why.refusals.writeTo(a.JobID, msg)
 	}
 	if why.told {
 		back.At, msg = spread(why.at, msg)

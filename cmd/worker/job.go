@@ -135,7 +135,7 @@ func newJobView(job inspect.Job) *jobView {
 	v := &jobView{
 		ID: job.ID, Queue: job.Queue, Type: job.Type, State: job.State, Since: job.Since,
 		Payload: cli.Text(job.Payload), Headers: job.Headers, Group: job.Group,
-		Failures: job.Retried, Refused: scheduler.Refusals(job.Headers), MaxRetry: job.MaxRetry, Error: job.LastErr, Failed: job.LastFailedAt,
+		Failures: job.Retried, Refused: scheduler.Refusals(job.Queue, job.ID, job.Headers), MaxRetry: job.MaxRetry, Error: job.LastErr, Failed: job.LastFailedAt,
 		Deadline: job.Deadline, Timeout: cli.Seconds(job.Timeout),
 	}
 	if origin, ok := cron.OriginOf(job.ID); ok {

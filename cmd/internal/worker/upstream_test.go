@@ -238,7 +238,7 @@ tasks: {"http:request": {limits: [{limit: host, key: host(payload.url)}], max_wa
 					}
 				}
 				info, err := inspector.GetTaskInfo("default", refused)
-				if err != nil || info.State != asynq.TaskStateArchived || info.Retried != info.MaxRetry || scheduler.Refusals(info.Headers) != 2+info.MaxRetry+1 {
+				if err != nil || info.State != asynq.TaskStateArchived || info.Retried != info.MaxRetry || scheduler.Refusals("default", refused, info.Headers) != 2+info.MaxRetry+1 {
 					t.Errorf("%+v, %v, want the refused job archived after all attempts; the log says\n%s", info, err, said)
 				}
 			})

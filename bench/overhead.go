@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 
 	"github.com/hibiken/asynq"
 
@@ -31,9 +32,9 @@ func (c *overheadCommand) Run(b *bench) error {
 	if c.Jobs < 1 || c.Concurrency < 1 || c.Pairs < 1 {
 		return errors.New("--jobs, --concurrency, --pairs: want 1 or more")
 	}
-	rows := []overheadRow{{"asynq", 0, 0, 1}, {System: "headgate", Limits: 1}, {System: "headgate", Limits: 3}, {System: "redis_rate", Limits: 1}, {System: "redis_rate", Limits: 3}}
-	starts := []starter{startBare, openHeadgate(1), openHeadgate(3), startRate(1), startRate(3)}
-	var speeds, ratios [5][]float64
+	rows := []overheadRow{{"asynq", 0, 0, 1}, {System: "headgate", Limits: 1}, {System: "headgate", Limits: 3}, {System: "headgate, ten fairness keys", Limits: 1}, {System: "redis_rate", Limits: 1}, {System: "redis_rate", Limits: 3}}
+	starts := []starter{startBare, openHeadgate(1, 0), openHeadgate(3, 0), openHeadgate(1, 10), startRate(1), startRate(3)}
+	var speeds, ratios [6][]float64
 	for pair := range c.Pairs {
 		for i, row := range rows[1:] {
 			bare, err := c.drain(b, startBare)
@@ -70,15 +71,24 @@ func (c *overheadCommand) drain(b *bench, start starter) (float64, error) {
 	return float64(c.Jobs) / elapsed(out).Seconds(), nil
 }
 
-// openHeadgate returns a starter of a headgate server with limits that never deny.
-func openHeadgate(limits int) starter {
+// openHeadgate returns a starter of a headgate server with limits that never deny. The first jobs of
+// the queue have one fairness key, the next ones another, and so on.
+func openHeadgate(limits, keys int) starter {
 	return func(b *bench, s spec, _ bool, h *history) (func(), error) {
 		rules := scheduler.Rules{Limits: roomyLimits(limits)}
 		var rule scheduler.Rule
 		for _, limit := range rules.Limits {
 			rule.Needs = append(rule.Needs, throttle.Need{Limit: limit.Name})
 		}
-		rules.RuleFor = func(context.Context, *asynq.Task) (scheduler.Rule, error) { return rule, nil }
+		rules.RuleFor = func(_ context.Context, task *asynq.Task) (scheduler.Rule, error) {
+			if keys == 0 {
+				return rule, nil
+			}
+			rule := rule
+			j, err := jobOf(task)
+			rule.FairnessKey = strconv.Itoa(j.Number * keys / s.Jobs)
+			return rule, err
+		}
 		return b.serve(s, rules, h)
 	}
 }

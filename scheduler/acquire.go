@@ -122,6 +122,9 @@ func (s *scope) queueRequests(ready ...*attempt) {
 	defer q.mu.Unlock()
 	for _, a := range ready {
 		a.requestQueuedAt = time.Now()
+		if a.rule.FairnessKey != "" {
+			s.prefetcher.noteKey(a.Queue)
+		}
 		if errors.Is(a.err, throttle.ErrUnavailable) {
 			_, a.err = s.outcomeError(a, a.decision, a.err)
 		} else if isUnable(a.err) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"runtime"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -56,6 +57,7 @@ type prefetcher struct {
 	slots  int // number of worker slots of the server
 	shares int // how many weighted queues asynq draws from; 1 with strict priority
 
+	orderDue   chan struct{} // receives a value when pending jobs with fairness keys may be out of order
 	lock       chan struct{} // guards what follows; held while Redis answers
 	next       []*attempt    // fetched jobs that asynq has not dequeued; they go back at giveBackAt
 	giveBackAt time.Time
@@ -70,6 +72,7 @@ type prefetcher struct {
 type fetchedQueue struct {
 	*rotation
 	lostFetch   *asynqdb.Dequeue // nil if no reply was lost
+	hasKeys     atomic.Bool      // whether a job of the queue had a fairness key
 	emptyAt     time.Time        // start of the last fetch that found fewer jobs than requested
 	backlogTook time.Duration    // how long the last batch of new jobs took; 0 if the queue has no backlog
 }
@@ -83,7 +86,7 @@ type rotation struct {
 
 // newPrefetcher returns a prefetcher for a server with the configuration cfg.
 func newPrefetcher(s *Server, cfg asynq.Config) *prefetcher {
-	p := &prefetcher{Server: s, slots: cfg.Concurrency, shares: 1, maxBytes: asynqdb.MaxReply, lock: make(chan struct{}, 1), queues: map[string]*fetchedQueue{}}
+	p := &prefetcher{Server: s, slots: cfg.Concurrency, shares: 1, maxBytes: asynqdb.MaxReply, lock: make(chan struct{}, 1), orderDue: make(chan struct{}, 1), queues: map[string]*fetchedQueue{}}
 	for _, queue := range s.served {
 		r := &rotation{shards: s.shards.Names(queue)}
 		for _, name := range r.shards {
@@ -203,6 +206,9 @@ func (p *prefetcher) fetch(ctx context.Context, c *asynqdb.Dequeue, n int) (int,
 	}
 	if len(found) < n && c.Rest <= 0 {
 		q.emptyAt = began
+	}
+	if len(found) == n && q.hasKeys.Load() {
+		offer(p.orderDue)
 	}
 	if time.Until(c.Ends) < minLease {
 		p.giveBackAt = time.Now()

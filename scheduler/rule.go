@@ -19,8 +19,8 @@ type Rules struct {
 	// that are defined elsewhere need not be listed.
 	Limits []throttle.Limit
 	// RuleFor returns the rule of a task. It is called before each attempt, for waiting jobs when
-	// rules have changed, and for pending jobs when the backlog is forecast. Several goroutines may
-	// call it at the same time. Its context is derived from the server's BaseContext, and holds the
+	// rules have changed, and for pending jobs when the backlog is forecast, and when fairness keys
+	// take turns. Several goroutines may call it at the same time. Its context is derived from the server's BaseContext, and holds the
 	// job, see [GetJob]. The context ends with the job's Timeout or Deadline, or within 5 s for a
 	// waiting or pending job.
 	//
@@ -45,8 +45,9 @@ type Rule struct {
 	// Priority is for a job without a priority of its own: see [Priority].
 	Priority PriorityLevel
 	// FairnessKey is a key, for example of a tenant, by which the jobs of a queue take turns if
-	// they wait for the same permits. FairnessWeight is how many turns the key has while a key of
-	// weight 1 has one; the zero value means 1. FairnessKey need not be a key of any limit.
+	// they wait for the same permits, or for worker slots. Jobs without a key count as those of one
+	// key. FairnessWeight is how many turns the key has while a key of weight 1 has one; the zero
+	// value means 1. FairnessKey need not be a key of any limit.
 	FairnessKey    string
 	FairnessWeight int
 	// MaxWait is the longest time for which the job waits for its permits. The zero value means no

@@ -282,6 +282,7 @@ func (s *Server) Start(handler asynq.Handler) error {
 	s.background.Go(func() { s.recoverJobs(ctx) })
 	s.background.Go(func() { s.restoreJobs(ctx) })
 	s.background.Go(func() { s.warnForeign(ctx) })
+	s.background.Go(func() { s.orderPending(ctx) })
 	for _, c := range s.scopes {
 		s.background.Go(func() { c.keepScope(ctx) })
 		s.background.Go(func() { c.watchRules(ctx) })

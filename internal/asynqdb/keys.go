@@ -37,6 +37,7 @@ const (
 	Pass            = "headgate_pass"   // added by headgate: exists while a Dequeue's Rest lasts
 	Marker          = "headgate"        // added by headgate: zset; idle servers wait until it has a member, the marker
 	Walked          = "headgate_walk"   // added by headgate: exists for WalkInterval after the start of a walk through the queue's jobs
+	Orders          = "headgate_orders" // added by headgate: string; the server that orders the pending jobs
 	Shards          = "headgate:shards" // added by headgate: the number of shards that a sharded queue had last
 )
 

@@ -48,8 +48,8 @@ type Task struct {
 	// `normal`.
 	Priority expression.Priority `yaml:"priority"`
 	// FairnessKey is the owner of the job, such as a tenant. If jobs of several fairness keys wait
-	// for the same permits, the keys take turns, however many jobs each has. The zero value means
-	// first in, first out.
+	// for the same permits or for slots, the keys take turns, however many jobs each has. The zero
+	// value means first in, first out.
 	FairnessKey expression.Key `yaml:"fairness_key"`
 	// FairnessWeight is the weight of the fairness key, at most 1000. A key of weight 3 gets three
 	// turns for each turn of a key of weight 1. The zero value means `1`.

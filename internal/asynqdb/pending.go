@@ -10,7 +10,7 @@ import (
 
 // maxGrantedAhead is the largest number of granted jobs at the head of a queue that stay in front of
 // the jobs that Reorder moves.
-const maxGrantedAhead = 256
+const maxGrantedAhead = 64
 
 var (
 	orderScript   = script.New("asynq/order")

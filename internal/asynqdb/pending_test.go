@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/asynqdb"
@@ -19,6 +20,7 @@ func TestReorder_GrantedFirst(t *testing.T) {
 		ctx := t.Context()
 		db := asynqdb.New(rdb)
 		granted := addDenied(t, db, "granted")
+		given := addDenied(t, db, "given")
 		for i := range 3 {
 			add(t, rdb, fmt.Sprint("a", i))
 		}
@@ -33,18 +35,25 @@ func TestReorder_GrantedFirst(t *testing.T) {
 				t.Errorf("%s reads %v, %d granted, %v, %v; want %v", server, ids, granted, ok, err, want)
 			}
 		}
-		read("one", "a0", "a1", "a2", "b")
+		if err := asynq.NewInspectorFromRedisClient(rdb).RunTask("default", given); err != nil { // no promotion
+			t.Fatal(err)
+		}
+		read("one", "a0", "a1", "a2", "b", "given")
 		read("other")
 		for range 2 {
 			if err := db.Reorder(ctx, "default", 5, []string{"a0", "gone", "b"}); err != nil {
 				t.Fatal(err)
 			}
 		}
-		read("one", "a0", "b", "a1", "a2")
-		if err := db.Reorder(ctx, "default", 3, []string{"b", "a2"}); err != nil { // a2 is not among the first three
+		read("one", "a0", "b", "a1", "a2", "given")
+		if err := db.Reorder(ctx, "default", 6, []string{"given", "b"}); err != nil {
 			t.Fatal(err)
 		}
-		if got, want := order(t, rdb, 5), []string{"granted", "b", "a0", "a1", "a2"}; !slices.Equal(got, want) {
+		read("one", "given", "b", "a0", "a1", "a2")
+		if err := db.Reorder(ctx, "default", 4, []string{"given", "a0", "a2"}); err != nil { // a2 is not among the first four
+			t.Fatal(err)
+		}
+		if got, want := order(t, rdb, 6), []string{"granted", "given", "a0", "b", "a1", "a2"}; !slices.Equal(got, want) {
 			t.Errorf("asynq's server runs %v, want %v", got, want)
 		}
 	})

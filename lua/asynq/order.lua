@@ -5,8 +5,9 @@
 -- ARGV[2] name of this server
 -- ARGV[3] for how long no other server orders the jobs, milliseconds
 -- ARGV[4] the most granted jobs to count
--- Returns the number of granted jobs at the head of the queue, which have the field `denied`, or -1 if
---   another server orders the jobs
+-- Returns the number of granted jobs at the head of the queue, or -1 if another server orders the
+--   jobs
+-- @include denied
 local pending, orders = KEYS[1], KEYS[2]
 local prefix, server, ms, most = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
 
@@ -16,7 +17,7 @@ call('SET', orders, server, 'PX', ms)
 local granted = 0
 local function is_granted()
   local id = granted < most and call('LINDEX', pending, -1 - granted)
-  return id and call('HEXISTS', prefix .. id, 'denied') == 1
+  return id and call('HGET', prefix .. id, 'denied') == PROMOTED
 end
 while is_granted() do granted = granted + 1 end
 return granted

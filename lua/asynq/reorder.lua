@@ -1,11 +1,12 @@
--- Moves pending jobs to the head of their queue, in a given order. Granted jobs at the head, which have
--- the field `denied`, stay in front of them.
+-- Moves pending jobs to the head of their queue, in a given order. Granted jobs at the head stay in
+-- front of them.
 -- KEYS[1] asynq:{queue}:pending
 -- ARGV[1] prefix of a job's hash, asynq:{queue}:t:
 -- ARGV[2] number of jobs at the head of the queue among which the jobs are
 -- ARGV[3] the most jobs at the head of the queue that may be granted
 -- ARGV[4…] IDs of the jobs, in the order in which they run. Those that are not there are ignored
 -- Returns the number of jobs that were moved
+-- @include denied
 local pending, prefix, n, most_granted = KEYS[1], ARGV[1], ARGV[2], tonumber(ARGV[3])
 
 local call = redis.call
@@ -14,7 +15,7 @@ for i = 4, #ARGV do is_wanted[ARGV[i]] = true end
 
 local order, others = {}, {} -- others: jobs that stay behind the moved ones
 for _, id in ipairs(call('RPOP', pending, n) or {}) do
-  if #order < most_granted and not next(is_there) and not others[1] and call('HEXISTS', prefix .. id, 'denied') == 1 then
+  if #order < most_granted and not next(is_there) and not others[1] and call('HGET', prefix .. id, 'denied') == PROMOTED then
     order[#order + 1] = id
   elseif is_wanted[id] then
     is_there[id] = true

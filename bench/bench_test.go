@@ -87,7 +87,7 @@ func TestOverhead(t *testing.T) {
 		}
 		got = append(got, row["system"].(string))
 	}
-	if diff := cmp.Diff([]string{"asynq", "headgate", "headgate", "redis_rate", "redis_rate"}, got); diff != "" {
+	if diff := cmp.Diff([]string{"asynq", "headgate", "headgate", "headgate, ten fairness keys", "redis_rate", "redis_rate"}, got); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -176,7 +176,7 @@ func TestNoRedisServer(t *testing.T) {
 
 func TestBusy(t *testing.T) {
 	rows := rowsOf(t, "busy", "--queues=1", "--repeat=1", "--warmup=1s", "--observe=1s")
-	want := sortedWords("case system limit_used limit_used_worst busy_queues_share")
+	want := sortedWords("case system limit_used limit_used_alone limit_used_worst busy_queues_share")
 	if len(rows) != 1 || cmp.Diff(want, keysOf(rows[0])) != "" {
 		t.Fatalf("%v, want a row with %v", rows, want)
 	}

@@ -157,6 +157,8 @@ func TestCheckStarts(t *testing.T) {
 		{"a window that was not used before", aligned, at(19, 19, 20, 22, 22), 3, true},
 		{"two windows", aligned, at(9, 9, 12, 12, 13), 3, true},
 		{"two windows, within", aligned, at(9, 12, 12, 13), 3, false},
+		{"a window after one with a debt", aligned, append(at(14, 14), Admission{At: 15, Cost: 1, Debt: true}, Admission{At: 20, Cost: 2}), 3, false},
+		{"a window after one with a debt, too many", aligned, append(at(14, 14), Admission{At: 15, Cost: 1, Debt: true}, Admission{At: 20, Cost: 3}), 3, true},
 		{"a window, too late", aligned, at(13, 13, 13), 3, true},
 		{"slots are held or not", slots, []Admission{{At: 0, Cost: 1, Until: 6}, {At: 5, Cost: 1, Until: 7}}, 3, true},
 	} {

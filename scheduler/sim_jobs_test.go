@@ -416,6 +416,8 @@ func (w *sim) answer(ctx context.Context, id string) error {
 	done, much := !w.has(answers) || job.again >= mostAnswers, dice.IntN(3000)
 	w.mu.Unlock()
 	h, _ := ctx.Value(attemptKey{}).(*attempt)
+	// A job that alone is refused a third time fails.
+	mayRefuse := h.refusals.count < mostRefusals || h.retried < h.maxRetry
 	rateLimited := func() {
 		w.asksAgain(job)
 		w.note(simEvent{kind: "429s", text: id + " gets a 429", explains: lanesAt(h.rule.blockedNeeds()...)})
@@ -426,7 +428,7 @@ func (w *sim) answer(ctx context.Context, id string) error {
 	}
 	why := []string{"429", "429 \xff"}[dice.IntN(2)] // not all upstreams answer in UTF-8
 	switch dice := dice.IntN(100); {
-	case done:
+	case done, dice < 14 && !mayRefuse:
 	case dice < 10:
 		rateLimited()
 		return fmt.Errorf("%s: %w", why, RateLimited(time.Now().Add(milliseconds(much))))

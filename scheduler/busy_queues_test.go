@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -12,11 +13,12 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// busyQueues is a queue with 30 free workers, and queues whose five workers each are busy. All
+// busyQueues is a queue with 30 free workers, and queues whose few workers each are busy. All
 // share a limit of 20/s.
 type busyQueues struct {
 	limit  throttle.Limit
 	busy   int           // queues
+	few    int           // workers of each; 0 means five
 	takes  time.Duration // a job of theirs
 	plain  int           // jobs that need no limit, beside theirs
 	strict bool          // the servers of busy queues serve the free one too, and it comes last
@@ -32,6 +34,7 @@ func TestBusyQueues_LeavePermits(t *testing.T) {
 	for name, row := range map[string]busyQueues{
 		"sliding log": {limit: log, busy: 4, takes: 3 * time.Second, free: 0.6},
 		"one queue":   {limit: funnel("api", 20, 1), busy: 1, takes: 3 * time.Second, free: 0.85},
+		"short jobs":  {limit: funnel("api", 20, 1), busy: 1, few: 2, takes: 381 * time.Millisecond, free: 0.7},
 		"long jobs":   {limit: funnel("api", 20, 1), busy: 4, takes: 10 * time.Second, free: 0.85},
 		"plain jobs":  {limit: funnel("api", 20, 1), busy: 2, takes: 3 * time.Second, plain: 200, free: 0.95},
 		"strict":      {limit: funnel("api", 20, 1), busy: 1, takes: 3 * time.Second, strict: true, free: 0.85},
@@ -74,7 +77,7 @@ func (b busyQueues) run(t *testing.T, first *stack) {
 		for i := range b.plain {
 			first.enqueue(needing(""), numbered("plain"+queue, i), asynq.Queue(queue))
 		}
-		all = append(all, first.beside(b.worker(5, queues)))
+		all = append(all, first.beside(b.worker(cmp.Or(b.few, 5), queues)))
 		for i := range 60 {
 			first.enqueue(needing("api"), numbered(queue, i), asynq.Queue(queue))
 		}

@@ -333,6 +333,10 @@ func (d *dispatcher) handle(ctx context.Context, n waitdb.Notification) bool {
 		return true
 	case n.Kind == waitdb.JobArrived:
 		d.core.Arrived(d.clock.now(), n.Name)
+		if n.Number > 0 {
+			d.core.ArrivedLate(d.clock.now(), n.Name)
+		}
+		return true
 	case n.Kind == waitdb.MeterChanged || n.Kind == waitdb.LimitChanged:
 		d.core.Changed(d.clock.now(), n.Name)
 	}

@@ -132,6 +132,14 @@ func (c *Core) Arrived(now int64, name string) {
 	}
 }
 
+// ArrivedLate records that a granted job arrived more than arrivalTime after its permits were available.
+// Redis says so, because a lane with one grant at a time shows it only until the job arrives.
+func (c *Core) ArrivedLate(now int64, name string) {
+	if l := c.lanes[name]; l != nil {
+		c.limitIfLate(now, l, true)
+	}
+}
+
 // arrived records that a worker took a granted job. A stopped queue gets turns again.
 func (c *Core) arrived(now int64, l *lane) {
 	q := l.queue

@@ -17,7 +17,7 @@ import (
 // a loss by a gap in the numbers of the lanes or of the changes.
 type Notification struct {
 	Kind   NotificationKind
-	Number int64  // of the lane, or of the change
+	Number int64  // of the lane, or of the change; see JobArrived
 	Name   string // of the meter, the limit, the lane, the process, or of queues, one a line
 }
 
@@ -28,7 +28,7 @@ const (
 	LaneAdded      NotificationKind = "lane"         // a lane has its first job
 	MeterChanged   NotificationKind = "meter"        // a meter may have free permits earlier than last reported
 	LimitChanged   NotificationKind = "limit"        // all meters of a limit may have free permits earlier
-	JobArrived     NotificationKind = "arrived"      // a granted job has called Acquire: it was late, or its lane had the most grants possible
+	JobArrived     NotificationKind = "arrived"      // a granted job has called Acquire: it was late, and Number is 1, or its lane had the most grants possible
 	Reconnected    NotificationKind = ""             // not sent by Redis: the subscription was made, or made again; notifications may have been lost
 	WeightsChanged NotificationKind = "weights"      // a server has stored the weights of its queues
 	DeadlineAdded  NotificationKind = "deadline"     // a job with an earlier wait deadline than all others was added

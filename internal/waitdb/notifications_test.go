@@ -96,6 +96,23 @@ func TestNotifications_LanesAndJobs(t *testing.T) {
 		s.pump(t)
 		expect(t, "notification", received().Kind, waitdb.MeterChanged)
 		s.acquire(t, "c", one("c"))
-		expect(t, "notification", received(), waitdb.Notification{Kind: waitdb.JobArrived, Name: "default\nc|k"})
+		expect(t, "notification", received(), waitdb.Notification{Kind: waitdb.JobArrived, Number: 1, Name: "default\nc|k"})
+
+		late := throttle.Limit{Name: "late", Kind: throttle.Funnel, Rate: throttle.PerSecond(1), Capacity: 1}
+		define(t, s, late)
+		for _, job := range []string{"1", "2", "3"} {
+			s.acquire(t, job, one("late"))
+		}
+		expect(t, "notification", received().Kind, waitdb.LimitChanged)
+		expect(t, "notification", received().Kind, waitdb.LaneAdded)
+		s.wait(time.Second)
+		expect(t, "granted", s.pumped(t), []string{"2"})
+		s.wait(30 * time.Millisecond)
+		s.acquire(t, "2", one("late")) // in time
+		s.wait(time.Second)
+		expect(t, "granted", s.pumped(t), []string{"3"})
+		s.wait(50 * time.Millisecond)
+		expect(t, "late", s.acquire(t, "3", one("late")).Outcome, allowed)
+		expect(t, "notification", received(), waitdb.Notification{Kind: waitdb.JobArrived, Number: 1, Name: "default\nlate|k"})
 	})
 }

@@ -18,6 +18,9 @@ local function reserved_until(job, only_this)
   return job.reservations[job.id]
 end
 
+-- A job that takes its permits later than this after they were ready is late: arrivalTime of fairqueue.
+local ARRIVAL_US = 40000
+
 -- The granted jobs that take their reserved permits in this call, by lane: see write_redeemed.
 local redeemed = {}
 
@@ -35,6 +38,7 @@ local function redeem(job, record)
     lane = { waiting = job.waiting, ids = {}, names = {}, expiring = {}, permits = {} }
     redeemed[job.lane] = lane
   end
+  lane.late = lane.late or now_us > job.reserved_until_us - grant_us + ARRIVAL_US
   lane.ids[#lane.ids + 1], lane.names[#lane.names + 1] = job.id, job.name
   if expiry ~= NO_DEADLINE then lane.expiring[#lane.expiring + 1] = job.name end
   for i = 1, #job.meters do
@@ -55,7 +59,7 @@ local function write_redeemed()
     -- EXISTS counts a repeated key each time. So the set of full lanes adds 3 to the result if it
     -- exists, and the lane's waiting jobs and granted jobs add 1 each.
     local existing = call('EXISTS', lane.waiting, granted, full, full, full)
-    if existing >= 3 then notify_arrival(name) end
+    if existing >= 3 or lane.late then notify_arrival(name, lane.late) end
     if existing % 3 == 0 then remove_if_empty(name) end
   end
   redeemed = {}

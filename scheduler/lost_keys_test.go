@@ -24,6 +24,7 @@ var otherKeys = []string{
 	"crawls", "crawl:", "crawl_seen:", "crawl_hosts:", "crawl_pages:", "crawl_before:", "robots:", "robots_busy:", "crawl_paced:", // tasks
 	"full",     // of lanes whose workers are busy: see TestCorruption_Lane
 	"missing:", // of limits that do not exist, which no job here needs
+	"refused:", // of upstreams that refuse jobs: see TestRefusals_LostKey
 	"granted:", // gone within the same moment of virtual time: see TestCorruption_Records
 }
 

@@ -72,6 +72,32 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
+// TestRefusals_LostKey: if Redis loses what is known of refusals again and again, the good jobs run as
+// soon. Only whose problem it is stays open.
+func TestRefusals_LostKey(t *testing.T) {
+	const good = 10
+	served := 0
+	handle := func(ctx context.Context, _ *asynq.Task) error {
+		if id, _ := asynq.GetTaskID(ctx); id == "bad" {
+			return RateLimited(time.Time{})
+		}
+		served++
+		return nil
+	}
+	virtual(t, settings{config: oneWorker, limits: []throttle.Limit{funnel("host", 1, 1)}, rule: ruleOfPayload, handle: handle}, func(t *testing.T, st *stack) {
+		st.enqueue(needing("host/a"), asynq.TaskID("bad"))
+		st.enqueueN(good, "host/a")
+		lost := int64(0)
+		for range 150 {
+			time.Sleep(100 * time.Millisecond)
+			lost += st.limits.Del(t.Context(), "hg:{default}:refused:host|a").Val()
+		}
+		if served != good || lost < 2 {
+			t.Errorf("%d jobs ran while the key was lost %d times, want %d jobs", served, lost, good)
+		}
+	})
+}
+
 // TestRefusals_Host: if the host refuses every job, the block lasts, none of them fails, and they keep
 // their order but for the one that tries next.
 func TestRefusals_Host(t *testing.T) {

@@ -57,3 +57,32 @@ func TestSettle_Tokens(t *testing.T) {
 		t.Errorf("of the quota %.3f are used, want 0.96; without settling %.3f, want half", use[true], use[false])
 	}
 }
+
+// TestSettle_AfterReset: jobs take all permits of a window, and settle for none of them after an
+// operator has reset the limit and other jobs have taken its permits again. Nothing comes back.
+func TestSettle_AfterReset(t *testing.T) {
+	for _, kind := range []throttle.Kind{throttle.FixedWindow, throttle.SlidingWindow} {
+		t.Run(string(kind), func(t *testing.T) {
+			const n = 10
+			begun := 0
+			handle := func(ctx context.Context, _ *asynq.Task) error {
+				if begun++; begun > n {
+					return nil
+				}
+				time.Sleep(20 * time.Second)
+				return Settle(ctx, "quota", 0)
+			}
+			limit := throttle.Limit{Name: "quota", Kind: kind, Rate: throttle.PerDay(n)}
+			rule := always(Rule{Needs: []throttle.Need{{Limit: "quota"}}})
+			virtual(t, settings{config: asynq.Config{Concurrency: 3 * n}, limits: []throttle.Limit{limit}, rule: rule, handle: handle}, func(t *testing.T, st *stack) {
+				st.enqueueN(3*n, "")
+				time.Sleep(10 * time.Second)
+				st.must(st.limiter.Reset(t.Context(), "quota", ""))
+				time.Sleep(time.Minute)
+				if begun != 2*n {
+					t.Errorf("%d jobs ran, want %d before the reset, and as many after it", begun, n)
+				}
+			})
+		})
+	}
+}

@@ -40,29 +40,15 @@ type permits interface {
 }
 
 // requestPermits requests permits for the jobs of one batch, in their order, and does not wait for
-// the results. A job of which an upstream has said when to come waits for that time: see spread.
+// the results. A slow RuleFor delays only its own job. RuleFor may run until the job's Timeout or
+// Deadline, or for asynqDefaultTimeout if the job has neither.
 func (s *scope) requestPermits(all ...*attempt) {
-	due := make([]*attempt, 0, len(all))
-	for _, a := range all {
-		a.done, a.decision = make(chan struct{}), waitdb.Decision{}
-		if early := a.early(); early > 0 {
-			time.AfterFunc(early, func() { s.askRules(a) })
-			continue
-		}
-		due = append(due, a)
-	}
-	s.askRules(due...)
-}
-
-// askRules asks for the rules of the jobs, and queues their requests for permits. A slow RuleFor
-// delays only its own job. RuleFor may run until the job's Timeout or Deadline, or for
-// asynqDefaultTimeout if the job has neither.
-func (s *scope) askRules(all ...*attempt) {
 	rules, deadlines, now := make([]<-chan usercode.Result[Rule], len(all)), make([]time.Time, len(all)), time.Now()
 	for i, a := range all {
 		if deadlines[i] = a.deadlineFrom(now); !deadlines[i].After(now) {
 			deadlines[i] = now.Add(cmp.Or(a.timeout, asynqDefaultTimeout))
 		}
+		a.done, a.decision = make(chan struct{}), waitdb.Decision{}
 		rules[i] = s.askRule(a.JobID, a.task, deadlines[i])
 	}
 	wait, cancel := context.WithTimeout(context.Background(), ruleTimeout)

@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"context"
 	"errors"
 	"math/rand/v2"
 	"strconv"
@@ -43,29 +44,52 @@ const (
 	startHeader = "headgate-start"
 	// spreadTime is the time over which jobs start that an upstream has told the same time.
 	spreadTime = time.Second
-	// maxEarly is the longest time that a job waits in a worker for its start. An operator may run the
-	// job at once: such a job comes earlier than that, and does not wait.
+	// maxEarly is the longest time for which a fetched job goes back until its start. An operator may run
+	// the job at once: such a job comes earlier than that, and does not wait.
 	maxEarly = 3 * time.Second
 )
 
 // spread returns when asynq retries a job that must not start before at, and the job's message with
 // its own start. asynq's times are whole seconds, and one poll makes all jobs due that have come
-// up to then. So that these jobs do not all start at once, each is due before at and waits in its
-// worker for a random moment of the second after the poll.
+// up to then. So that these jobs do not all start at once, each is due before at and starts in a
+// random moment of the second after the poll: see withoutEarly.
 func spread(at time.Time, msg []byte) (due time.Time, withStart []byte) {
 	due = at.Truncate(time.Second)
 	start := due.Add(time.Second + rand.N(spreadTime))
 	return due, asynqdb.WithHeader(msg, startHeader, strconv.FormatInt(start.UnixMicro(), 10))
 }
 
-// early returns how long the job has to wait for its start.
+// withoutEarly returns the fetched jobs that may start now. The others go back, and are promoted at
+// their start, so they hold no worker slot until then. If the promotion fails, asynq's next poll
+// makes the job pending.
+func (p *prefetcher) withoutEarly(ctx context.Context, all []*attempt) (due []*attempt) {
+	var backs []*asynqdb.PutBack
+	for _, a := range all {
+		early := a.early()
+		if early <= 0 {
+			due = append(due, a)
+			continue
+		}
+		back := &asynqdb.PutBack{Job: a.Job, At: time.Now().Add(early)}
+		if p.canPromote.Load() {
+			_, back.Scope = a.scope.limiter.Scope()
+			time.AfterFunc(early, func() { _, _ = p.db.Promote(p.calls, a.JobID) })
+		}
+		backs = append(backs, back)
+	}
+	if len(backs) > 0 {
+		p.db.PutBack(ctx, backs[0].Queue, backs...) // if it fails, recovery puts the jobs back
+	}
+	return due
+}
+
+// early returns how long it is until the start of a job that must not start yet, or 0.
 func (a *attempt) early() time.Duration {
-	text, ok := a.task.Headers()[startHeader]
-	if !ok {
+	if a.task == nil { // the message is not valid
 		return 0
 	}
-	us, _ := strconv.ParseInt(text, 10, 64) // a malformed time is long past
-	if early := time.Until(time.UnixMicro(us)); early <= maxEarly {
+	us, err := strconv.ParseInt(a.task.Headers()[startHeader], 10, 64)
+	if early := time.Until(time.UnixMicro(us)); err == nil && early <= maxEarly {
 		return early
 	}
 	return 0

@@ -110,3 +110,32 @@ func TestEarliestRetry_Spread(t *testing.T) {
 		})
 	}
 }
+
+// TestEarliestRetry_Slots: jobs that wait for their start hold no worker slots, so other jobs run
+// meanwhile.
+func TestEarliestRetry_Slots(t *testing.T) {
+	var ended []time.Time
+	handle := func(_ context.Context, task *asynq.Task) error {
+		if string(task.Payload()) == "other" {
+			ended = append(ended, time.Now())
+			return nil
+		}
+		at := time.Now().Add(time.Second)
+		return errors.Join(toldError{at}, RetryAfter(time.Second))
+	}
+	config := asynq.Config{Concurrency: 2, Queues: map[string]int{"default": 2, "low": 1}, StrictPriority: true}
+	virtual(t, settings{config: retrying(config, 0), rule: always(Rule{}), handle: handle}, func(t *testing.T, st *stack) {
+		for range 20 {
+			st.enqueue(NewTask("job", []byte("told")))
+		}
+		time.Sleep(3 * time.Second)
+		for i := range 10 {
+			began := time.Now()
+			st.enqueue(NewTask("job", []byte("other"), asynq.Queue("low")))
+			time.Sleep(2*time.Second - 300*time.Millisecond)
+			if len(ended) != i+1 || ended[i].Sub(began) > 1500*time.Millisecond {
+				t.Fatalf("jobs of the other queue ended at %v, want each within 1.5 s, the last from %s", ended, began)
+			}
+		}
+	})
+}

@@ -204,6 +204,7 @@ func (p *prefetcher) fetch(ctx context.Context, c *asynqdb.Dequeue, n int) (int,
 	for _, j := range p.withoutBusy(context.WithoutCancel(ctx), found) {
 		p.next = append(p.next, p.newAttempt(j, c.Ends))
 	}
+	p.next = p.withoutEarly(context.WithoutCancel(ctx), p.next)
 	if len(found) < n && c.Rest <= 0 {
 		q.emptyAt = began
 	}

@@ -127,11 +127,15 @@ func (w *sim) inForce(name string) throttle.Limit {
 	return limit
 }
 
-// anyLimit draws a limit, or none if their data were lost: until a job asks there may be no limit
-// to change.
+// anyLimit draws a limit, or none if their data were lost.
 func (w *sim) anyLimit() (limit throttle.Limit, ok bool) {
-	lost := slices.ContainsFunc(w.events, func(e simEvent) bool { return e.kind == "data lost" })
-	return w.limits[w.rand.IntN(len(w.limits))], !lost
+	return w.limits[w.rand.IntN(len(w.limits))], !w.lostLimits()
+}
+
+// lostLimits reports whether the limiter has lost its data: until a job asks there may be no limit to
+// change.
+func (w *sim) lostLimits() bool {
+	return slices.ContainsFunc(w.events, func(e simEvent) bool { return e.kind == "data lost" })
 }
 
 // rate draws a rate of a limit at which its dearest job can run.

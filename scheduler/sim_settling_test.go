@@ -121,7 +121,7 @@ func (w *sim) forgetBusyMeter() {
 	for left := 200; left > 0; left-- {
 		time.Sleep(20 * time.Millisecond)
 		if w.comesBack(meter) > 4 { // fewer are not seen beside what comes back with time
-			w.forgetMeter(meter, w.rand.IntN(2) == 0)
+			w.forgetMeter(meter, w.rand.IntN(2) == 0 && !w.lostLimits())
 			left -= 20
 		}
 	}

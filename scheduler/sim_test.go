@@ -38,12 +38,13 @@ func TestSimulation(t *testing.T) {
 				t.Skip("another world has failed")
 			}
 			synctest.Test(t, func(t *testing.T) {
+				t.Log("seed", seed)
 				w := newSim(t, seed)
 				w.play()
 				w.judge()
 				if len(w.broken) > 0 {
 					failed.Store(true)
-					t.Errorf("seed %d:\n%s", seed, w.story())
+					t.Errorf("broken:\n%s", w.story())
 				}
 			})
 		})

@@ -506,7 +506,7 @@ dashboards/page.chartStep dashboards/page.cookieLifetime dashboards/page.minAge
 internal/asynqdb.ArchiveTime internal/asynqdb.LockMargin internal/asynqdb.WalkInterval internal/asynqdb.completedKept
 internal/dispatcher.DefaultMaxHeartbeat internal/dispatcher.DefaultReconcileInterval internal/dispatcher.ErrorPause
 internal/dispatcher.MaxSpreadHeartbeat internal/dispatcher.extendBefore internal/dispatcher.extendInterval
-internal/dispatcher.grantInterval internal/dispatcher.heartbeat internal/dispatcher.maxExtendInterval
+internal/dispatcher.grantInterval internal/dispatcher.heartbeat internal/dispatcher.idleExtendInterval
 internal/dispatcher.missingInterval internal/dispatcher.roundInterval internal/dispatcher.slotsInterval
 internal/dispatcher.busyTime internal/dispatcher.handoverTime internal/dispatcher.takeoverLease
 internal/dispatcher.takeoverSpread internal/dispatcher.wokenLease internal/dispatcher.workFor internal/duration.day

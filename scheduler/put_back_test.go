@@ -47,6 +47,29 @@ func TestPutBack_OutlastsWait(t *testing.T) {
 	})
 }
 
+// TestPutBack_FreePermits_KeptForOthers: while permits are free that are too few for the job whose
+// turn it is, jobs that could do with them are expected to start at once. They are put back until it
+// is their turn, and are not denied again.
+func TestPutBack_FreePermits_KeptForOthers(t *testing.T) {
+	log := throttle.Limit{Name: "api", Kind: throttle.SlidingLog, Rate: throttle.Rate{N: 5, Per: 5 * time.Minute}}
+	window, bucket := log, log
+	window.Kind, bucket.Kind, bucket.Capacity = throttle.SlidingWindow, throttle.TokenBucket, 5
+	for _, limit := range []throttle.Limit{log, window, bucket} {
+		virtual(t, settings{config: eager, limits: []throttle.Limit{limit, funnel("other", 100, 10)}, rule: ruleOfPayload}, func(_ *testing.T, st *stack) {
+			st.enqueueN(1, "api:3")
+			time.Sleep(3 * time.Second)
+			st.enqueueN(1, "api:3") // waits for three permits, and two are free
+			time.Sleep(20 * time.Second)
+			st.enqueueN(2, "api:2 other:1")
+			time.Sleep(20 * time.Second)
+			st.enqueueN(1, "api:1")
+			time.Sleep(20 * time.Minute)
+			st.wantOnce(5)
+			st.wantDenials(5, 0.8, 1)
+		})
+	}
+}
+
 // TestPutBack_GrantedMeanwhile: a job that is granted while its worker is still writing the
 // put-back comes as soon as that is written, and not after its permits have gone to another job.
 func TestPutBack_GrantedMeanwhile(t *testing.T) {

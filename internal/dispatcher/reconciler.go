@@ -11,11 +11,13 @@ import (
 )
 
 const (
-	// extendInterval is the interval at which put-backs are extended. While no turn is due, it
-	// grows up to maxExtendInterval.
-	extendInterval    = 2 * time.Second
-	maxExtendInterval = 30 * time.Second
-	// A put-back is extended at least extendBefore before it ends.
+	// extendInterval is the interval at which put-backs are extended. It does not depend on when the
+	// next turn is due, because a job that is expected to start at once may wait for a lane that goes
+	// before its own. While no job waits, the interval is idleExtendInterval.
+	extendInterval     = 2 * time.Second
+	idleExtendInterval = 30 * time.Second
+	// A put-back is extended at least extendBefore before it ends. The shortest put-back is as long as
+	// this and extendInterval.
 	extendBefore = 3 * time.Second
 	// DefaultReconcileInterval is the interval between two checks of one kind.
 	DefaultReconcileInterval = time.Minute
@@ -99,7 +101,9 @@ func (d *dispatcher) nextCheck() *check {
 	if r.jobInterval = d.ReconcileInterval; r.jobMissing {
 		r.jobInterval = missingInterval
 	}
-	r.extendInterval = min(max(time.Until(d.clock.local(d.core.Next(d.clock.now()))), extendInterval), maxExtendInterval)
+	if r.extendInterval = extendInterval; d.core.IsEmpty() {
+		r.extendInterval = idleExtendInterval
+	}
 	if r.checks == nil {
 		interval := &d.ReconcileInterval
 		r.addQueues(d.Queues...)

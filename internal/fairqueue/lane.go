@@ -60,6 +60,9 @@ func (c *Core) AddLane(name string, number int64) {
 // HasLane reports whether the core knows of waiting or granted jobs of a lane.
 func (c *Core) HasLane(name string) bool { return c.lanes[name] != nil }
 
+// IsEmpty reports whether the core knows of no waiting or granted job.
+func (c *Core) IsEmpty() bool { return len(c.lanes) == 0 }
+
 // lane returns the lane with the given name, and creates it if needed.
 func (c *Core) lane(name string) *lane {
 	l := c.lanes[name]

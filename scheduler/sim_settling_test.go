@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate/internal/testutil/limittest"
+	"github.com/headgate/headgate/internal/waitdb"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -96,10 +97,23 @@ func (w *sim) settle(ctx context.Context, id string, need throttle.Need, a *admi
 	// A debt is judged only if it is known when it was made.
 	ahead, steady := w.clock.now(began)
 	if err == nil && steady && time.Now().Equal(began) {
-		at := began.Add(ahead)
 		meter := need.Limit + "|" + need.Key
+		at := w.latestTaken(meter, began.Add(ahead))
 		w.meters[meter] = append(w.meters[meter], &admission{at: began, byRedis: at, started: began, left: at, ended: began, cost: cost - a.cost, job: id, debt: true})
 	}
+}
+
+// latestTaken returns the time from which all permits of a meter exist that were taken so far, those that
+// were taken in advance included: a debt of now counts from then on, because only later permits wait
+// for it.
+func (w *sim) latestTaken(meter string, now time.Time) time.Time {
+	last := now
+	for _, a := range w.meters[meter] {
+		if time.Since(a.at) <= 2*waitdb.Advance {
+			last = latest(last, a.byRedis)
+		}
+	}
+	return last
 }
 
 // forget notes that a meter was reset or lost: what it gave before does not count.

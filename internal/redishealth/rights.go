@@ -19,8 +19,8 @@ import (
 var scriptCommands = [][2]string{
 	{"", "time"},
 	{"0", "scan"},
-	{"KEY", "del exists get hgetall hlen hvals incr llen mget persist pttl rpop smembers unlink zcard"},
-	{"KEY 1", "expire expireat hdel hexists hget hmget hscan lindex lpush pexpire publish rpush rpushx sadd set sismember srem zmscore zrank zrem zscan zscore"},
+	{"KEY", "del exists get hgetall hlen hvals incr llen mget persist pttl rpop smembers type unlink zcard"},
+	{"KEY 1", "expire expireat hdel hexists hget hmget hscan hstrlen lindex lpush pexpire publish rpush rpushx sadd set sismember srem zmscore zrank zrem zscan zscore"},
 	{"KEY 1 1", "hincrby hset hsetnx lrange lrem ltrim setex zadd zcount zincrby zrange zrangebyscore zremrangebyrank zremrangebyscore zrevrange"},
 	{"KEY KEY", "rename rpoplpush"},
 	{"KEY * f 1", "xadd"},

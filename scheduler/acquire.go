@@ -19,7 +19,7 @@ import (
 const (
 	// ruleTimeout is how long a batch of jobs waits for the results of RuleFor. A job whose RuleFor
 	// takes longer requests its permits in a later call.
-	ruleTimeout = 2 * time.Millisecond
+	ruleTimeout = 20 * time.Millisecond
 	// asynqDefaultTimeout is asynq's timeout of a job that has neither a timeout nor a deadline.
 	asynqDefaultTimeout = 30 * time.Minute
 	// maxBatch is the maximum number of jobs in one dequeue and in one request for permits, because

@@ -28,6 +28,7 @@ func TestRefusals(t *testing.T) {
 		"429":           {err: func() error { return RateLimited(time.Time{}) }, needs: "host/a", bad: 1, within: 15 * time.Second},
 		"with a time":   {err: func() error { return RateLimited(time.Now().Add(2 * time.Second)) }, needs: "host/a", bad: 1, within: 15 * time.Second},
 		"two limits":    {err: func() error { return RateLimited(time.Time{}) }, needs: "host/a all", bad: 1, within: 15 * time.Second},
+		"five of them":  {err: func() error { return RateLimited(time.Time{}) }, needs: "host/a", bad: 5, within: time.Minute},
 		"three of them": {err: func() error { return RateLimited(time.Time{}) }, needs: "host/a", bad: 3, within: 40 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -51,10 +52,17 @@ func TestRefusals(t *testing.T) {
 					st.enqueue(needing(row.needs, asynq.MaxRetry(1)), asynq.TaskID(fmt.Sprint("bad", i)))
 				}
 				want := st.enqueueN(good, row.needs)
-				time.Sleep(3 * time.Minute)
+				time.Sleep(time.Duration(3*row.bad) * time.Minute)
 				ran := slices.DeleteFunc(slices.Clone(calls), func(id string) bool { return strings.HasPrefix(id, "bad") })
 				if !slices.Equal(ran, want) || last.Sub(began) > row.within {
 					t.Errorf("the calls are %v: want all good jobs in their order within %s, not %s", calls, row.within, last.Sub(began))
+				}
+				next := slices.Index(calls, want[0])
+				for ; next+2 < len(calls) && calls[next+1] != want[good-1]; next++ {
+					if strings.HasPrefix(calls[next], "bad") && strings.HasPrefix(calls[next+1], "bad") {
+						t.Errorf("the calls are %v: want a good job after each refusal, once one was served", calls)
+						break
+					}
 				}
 				if row.bad == 1 && !slices.Equal(calls[:2+good], append(append([]string{"bad0"}, want...), "bad0")) {
 					t.Errorf("the calls are %v: want the refused job first and then last", calls)

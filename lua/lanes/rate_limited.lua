@@ -79,6 +79,7 @@ if r and (r.ticket ~= ticket or r.lane ~= lane) then
   cache_replies(caller, { number, line_of_reply(result) })
   return result
 end
+if is_own or is_one_of_many then let_another_try(lane, queue) end
 if is_own and may_fail then
   load_reserved(meters)
   local result = denial_without_wait(meters)
@@ -99,6 +100,5 @@ local result = wait_in_lane(job, r, not r, (find_bottleneck(meters)))
 if result[1] == EXPIRED and r then forget_job(queue, id, r) end
 cache_replies(caller, { number, result.wait or line_of_reply(result) })
 if result[1] ~= DENIED then return result end
-if is_one_of_many then let_another_try(lane, queue) end
 result[10], result[11] = blocked_until, is_own and 1 or nil
 return result

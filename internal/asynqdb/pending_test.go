@@ -80,3 +80,29 @@ func TestReorder_LongList(t *testing.T) {
 		}
 	})
 }
+
+// TestReorder_DamagedJob: a job whose hash is no hash keeps no other job from its turn, and is lost from
+// the list only when a server takes it.
+func TestReorder_DamagedJob(t *testing.T) {
+	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
+		ctx, db := t.Context(), asynqdb.New(rdb)
+		for _, id := range []string{"damaged", "a", "b"} {
+			add(t, rdb, id)
+		}
+		rdb.Del(ctx, asynqdb.Hash("default", "damaged"))
+		rdb.Set(ctx, asynqdb.Hash("default", "damaged"), "text", 0)
+		ids, _, ok, err := db.Pending(ctx, "default", "one", time.Minute, 100)
+		if err != nil || !ok || len(ids) != 3 {
+			t.Fatalf("%v, %v, %v; want three jobs", ids, ok, err)
+		}
+		if messages, err := db.FirstFields(ctx, "default", asynqdb.FieldMessage, 1<<20, ids...); err != nil || len(messages) != 3 || messages[0] != "" || messages[2] == "" {
+			t.Errorf("messages %q, %v; want none of the first job", messages, err)
+		}
+		if err := db.Reorder(ctx, "default", 3, []string{"b"}); err != nil {
+			t.Error(err)
+		}
+		if got, err := rdb.LRange(ctx, asynqdb.Key("default", asynqdb.Pending), 0, -1).Result(); err != nil || !slices.Equal(got, []string{"a", "damaged", "b"}) {
+			t.Errorf("the list is %v, %v", got, err)
+		}
+	})
+}

@@ -9,7 +9,8 @@ local field, max_bytes = ARGV[1], tonumber(ARGV[2])
 
 local values, bytes = {}, 0
 for i = 3, #ARGV do
-  local value = redis.call('HGET', prefix .. ARGV[i], field) or ''
+  local value = redis.pcall('HGET', prefix .. ARGV[i], field) -- an error if a key is no hash
+  if type(value) ~= 'string' then value = '' end
   bytes = bytes + #value
   if values[1] and bytes > max_bytes then break end
   values[#values + 1] = value

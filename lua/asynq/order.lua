@@ -17,7 +17,7 @@ call('SET', orders, server, 'PX', ms)
 local granted = 0
 local function is_granted()
   local id = granted < most and call('LINDEX', pending, -1 - granted)
-  return id and call('HGET', prefix .. id, 'denied') == PROMOTED
+  return id and redis.pcall('HGET', prefix .. id, 'denied') == PROMOTED
 end
 while is_granted() do granted = granted + 1 end
 return granted

@@ -13,9 +13,12 @@ local call = redis.call
 local is_wanted, is_there = {}, {}
 for i = 4, #ARGV do is_wanted[ARGV[i]] = true end
 
+-- A damaged hash must not stop this script, because the jobs are in no list meanwhile.
+local function is_promoted(id) return redis.pcall('HGET', prefix .. id, 'denied') == PROMOTED end
+
 local order, others = {}, {} -- others: jobs that stay behind the moved ones
 for _, id in ipairs(call('RPOP', pending, n) or {}) do
-  if #order < most_granted and not next(is_there) and not others[1] and call('HGET', prefix .. id, 'denied') == PROMOTED then
+  if #order < most_granted and not next(is_there) and not others[1] and is_promoted(id) then
     order[#order + 1] = id
   elseif is_wanted[id] then
     is_there[id] = true

@@ -13,6 +13,7 @@ import (
 	_ "time/tzdata" // slim images have no time zones, or none with old names such as US/Pacific
 
 	"github.com/headgate/headgate/cmd/internal/embedded"
+	"github.com/headgate/headgate/internal/redishealth"
 )
 
 const (
@@ -42,23 +43,28 @@ func Process(command func(ctx context.Context, args []string, stdio IO) (code in
 		signal.Stop(signals)
 		cancel()
 	}()
-	ended := make(chan int, 1)
-	go func() { ended <- command(ctx, os.Args[1:], IO{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}) }()
-	os.Exit(exitCode(ctx, filepath.Base(os.Args[0]), ended, os.Stderr))
+	code, ended := int(Failed), make(chan struct{})
+	go func() {
+		code = command(ctx, os.Args[1:], IO{In: os.Stdin, Out: os.Stdout, Err: os.Stderr})
+		close(ended)
+	}()
+	if !endsInTime(ctx, filepath.Base(os.Args[0]), ended, os.Stderr) {
+		os.Exit(int(Failed))
+	}
+	os.Exit(code)
 }
 
-// exitCode returns the code of a command that has ended. If the command does not end in time after
-// ctx has ended, exitCode saves the jobs of an embedded Redis and returns Failed.
-func exitCode(ctx context.Context, name string, ended <-chan int, stderr io.Writer) int {
+// endsInTime waits for the end of a command, and reports whether it has come in time after the end of
+// ctx. If it has not, endsInTime saves the jobs of an embedded Redis. A pause in which the machine
+// stopped this process is not time that the command had.
+func endsInTime(ctx context.Context, name string, ended <-chan struct{}, stderr io.Writer) bool {
 	select {
-	case code := <-ended:
-		return code
+	case <-ended:
+		return true
 	case <-ctx.Done():
 	}
-	select {
-	case code := <-ended:
-		return code
-	case <-time.After(time.Duration(jobTime.Load()) + stopTime):
+	if redishealth.Await(ended, time.Duration(jobTime.Load())+stopTime) {
+		return true
 	}
 	embedded.SaveAll()
 	said := make(chan struct{})
@@ -70,5 +76,5 @@ func exitCode(ctx context.Context, name string, ended <-chan int, stderr io.Writ
 	case <-said:
 	case <-time.After(sayTime):
 	}
-	return int(Failed)
+	return false
 }

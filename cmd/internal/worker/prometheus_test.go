@@ -2,7 +2,6 @@ package worker
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"math"
 	"net/http"
@@ -164,9 +163,13 @@ func load(t *testing.T, rdb *redistest.Server, api string) {
 		enqueue(path, "a")
 	}
 	limiter := throttle.New(redis, throttle.Options{})
-	if err := errors.Join(asynq.NewInspectorFromRedisClient(redis).PauseQueue("paused"), limiter.Pause(t.Context(), "off")); err != nil {
+	if err := asynq.NewInspectorFromRedisClient(redis).PauseQueue("paused"); err != nil {
 		t.Fatal(err)
 	}
+	proctest.Until(t, "limit off of the worker's config", func() (bool, any) {
+		err := limiter.Pause(t.Context(), "off")
+		return err == nil, err
+	})
 }
 
 // runPrometheus scrapes a target, and evaluates the rules, each second until the test

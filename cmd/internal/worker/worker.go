@@ -277,20 +277,18 @@ const endTime = 1100 * time.Millisecond
 // may stand in a call to Redis.
 func (w *Worker) stop(others *sync.WaitGroup) {
 	timeout := w.startConfig.ShutdownTimeout
-	tooLong := time.After(timeout + endTime)
 	w.stopping.Store(true)
 	w.log.Info("stopping: waiting for running jobs", "within", timeout)
-	w.server.Shutdown()
 	ended := make(chan struct{})
 	go func() {
+		w.server.Shutdown()
 		w.commands.Wait()
 		others.Wait()
 		close(ended)
 	}()
-	select {
-	case <-ended:
+	if redishealth.Await(ended, timeout+endTime) {
 		w.log.Info("stopped")
-	case <-tooLong:
+	} else {
 		w.log.Warn("stopped, although the command of a job or a call to Redis has not ended")
 	}
 }

@@ -23,8 +23,12 @@ const (
 	orderPause    = 100 * time.Millisecond
 	orderInterval = time.Second
 	maxOrderShare = 10
-	// orderAlone is how long after a look no other server orders the jobs of the queue.
-	orderAlone = 3 * time.Second
+	// A look begins no page of keys after maxLook. The next look goes on, so jobs take turns before the
+	// keys of all are known.
+	maxLook = time.Second
+	// orderAlone is how long after the start of a look no other server orders the jobs of the queue. It
+	// is longer than a look with the pause after it.
+	orderAlone = 5 * time.Second
 	// keyTime is how long a look waits for the results of RuleFor.
 	keyTime = time.Second
 	// A look reads at most maxKeyPage messages at a time, and at most maxKeyBytes or one message.
@@ -103,9 +107,9 @@ func (o *pendingOrder) look(ctx context.Context, server string) (waiting, news b
 }
 
 // keysOf returns the fairness keys of pending jobs, by their rules. It leaves out the jobs after an
-// error of Redis.
+// error of Redis, and those for which maxLook is too short.
 func (o *pendingOrder) keysOf(ctx context.Context, ids []string) (jobs []fairqueue.PendingJob) {
-	for len(ids) > 0 && ctx.Err() == nil {
+	for end := time.Now().Add(maxLook); len(ids) > 0 && ctx.Err() == nil && time.Now().Before(end); {
 		page, err := o.readKeys(ctx, ids[:min(maxKeyPage, len(ids))])
 		if err != nil {
 			return jobs

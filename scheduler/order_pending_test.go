@@ -97,3 +97,27 @@ func TestOrderPending_SeveralServers(t *testing.T) {
 		}
 	})
 }
+
+// TestOrderPending_SlowRules: jobs take turns before the keys of all pending jobs are known, also with
+// two servers.
+func TestOrderPending_SlowRules(t *testing.T) {
+	t.Parallel()
+	rule := func(task *asynq.Task) (Rule, error) {
+		time.Sleep(keyTime - 100*time.Millisecond)
+		return tenantRule(task)
+	}
+	s := settings{config: asynq.Config{Concurrency: 2}, limits: onePerSecond, rule: rule, handle: takes(time.Second)}
+	virtual(t, s, func(t *testing.T, st *stack) {
+		other := st.beside(s)
+		for i := range 6 * maxKeyPage {
+			if i == maxKeyPage {
+				st.enqueue(needing("b"), numbered("b", 0))
+			}
+			st.enqueue(needing("a"), numbered("a", i))
+		}
+		time.Sleep(7 * time.Second)
+		if st.startOf("b") < 0 && other.startOf("b") < 0 {
+			t.Errorf("%d and %d jobs of a began, and no job of b", len(st.ran()), len(other.ran()))
+		}
+	})
+}

@@ -13,6 +13,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -123,6 +124,21 @@ func (p *program) NormalizeKey(key string) (string, error) {
 // constant reports whether the value is the same for every job.
 func (p *program) constant() bool { return len(p.usedVars) == 0 }
 
+// sample returns a value of the type that all results have. It returns nil if the compiler does not
+// know the type. If any number or text is a valid result, the sample is.
+func (p *program) sample() any {
+	switch t := p.code.Node().Type(); t.Kind() {
+	case reflect.Interface:
+		return nil
+	case reflect.Int, reflect.Float64:
+		return 1
+	case reflect.String:
+		return "high" // a priority, too
+	default:
+		return reflect.Zero(t).Interface()
+	}
+}
+
 // evaluate runs a program and converts its value. convert gets nil for a missing field. source can
 // be nil if the program is constant.
 func evaluate[T any](p *program, source Source, convert func(any) (T, error)) (T, error) {
@@ -151,6 +167,9 @@ const maxReason = 300
 // fetchError matches expr's error about a field of a value that has no fields.
 var fetchError = regexp.MustCompile(`^cannot fetch (\S+) from (\S+)`)
 
+// functionField matches expr's error about a field of the function header.
+var functionField = regexp.MustCompile(`^type func\(string\) string has no field (\S+)$`)
+
 // explain adds the expression to an error. It puts an error of expr into plain words on one line.
 func (p *program) explain(err error) error {
 	if shown, ok := errors.AsType[*file.Error](err); ok {
@@ -169,6 +188,8 @@ func (p *program) explain(err error) error {
 			reason = fmt.Sprintf("there is no %s: the value before it is no object or list", fetched[1])
 		case p.code == nil && shown.Line > 0:
 			reason = strings.ReplaceAll(reason, "unexpected token EOF", "unexpected end of expression")
+			reason = strings.ReplaceAll(reason, `unexpected token Operator("=")`, "unexpected =: want == to compare")
+			reason = functionField.ReplaceAllString(reason, `header is a function: want header("$1")`)
 			at := fmt.Sprintf("column %d", shown.Column+1)
 			if strings.Contains(p.text, "\n") {
 				at = fmt.Sprintf("line %d, %s", shown.Line, at)

@@ -186,7 +186,12 @@ func TestUnmarshalText_Errors(t *testing.T) {
 		{compiles[Priority], "hgih", "priority expression hgih: unknown name hgih: want one of payload, task, high, normal, low, host(…), or text in quotes"},
 		{compiles[Priority], `"urgent"`, `priority expression "urgent": the result is "urgent": want high, normal or low`},
 		{compiles[Settle], "results.n", "settle expression results.n: unknown name results: want one of payload, task, result, host(…), or text in quotes"},
-		{compiles[When], "1", "condition 1: the result is a int: want true or false"},
+		{compiles[When], "1", "condition 1: the result is a number: want true or false"},
+		{compiles[When], "task.id", "condition task.id: the result is text: want true or false"},
+		{compiles[Cost], "host(payload.url)", "cost expression host(payload.url): the result is text: " + number + "of permits, at least 1"},
+		{compiles[Weight], `payload.plan == "paid"`, `weight expression payload.plan == "paid": the result is a bool: ` + number + "from 1 to 1000"},
+		{compiles[Key], "[payload.a, payload.b]", "key expression [payload.a, payload.b]: the result is a list: want text, a number or true/false"},
+		{compiles[Priority], "len(payload.items)", "priority expression len(payload.items): the result is a number: want high, normal or low"},
 	} {
 		if err := test.compile(test.text); reason(err) != test.err {
 			t.Errorf("%s: %v\nwant %s", test.text, err, test.err)
@@ -368,7 +373,7 @@ func TestFormula_Examples(t *testing.T) {
 // An error says what was wrong with a value, and not all of the value.
 func TestFormula_ErrorsAreShort(t *testing.T) {
 	payload := `"` + strings.Repeat("ä", 100_000) + `"`
-	for _, text := range []string{`int(payload)`, `date(payload)`, `duration(payload)`, `timezone(payload)`, `{"a": 1}[payload].b`, `payload["b"]`, `fromJSON(payload)`} {
+	for _, text := range []string{`int(payload)`, `date(payload).Year()`, `duration(payload).Hours()`, `timezone(payload).String()`, `{"a": 1}[payload].b`, `payload["b"]`, `fromJSON(payload)`} {
 		key, err := parse[Key](text)
 		if err != nil {
 			t.Errorf("%s: %v", text, err)
@@ -397,13 +402,16 @@ func TestResponseIs(t *testing.T) {
 		{text: `json?.limited`, payload: `{"limited":null}`},
 		{text: `payload.n == 3 && task.type == "http:request"`, want: true},
 		{text: `json.error.reason == "x"`, payload: `<html>`, err: `condition json.error.reason == "x": there is no error: the value before it is missing or null`},
-		{text: `status`, err: `condition status: the result is a int: want true or false`},
 	})
 	for text, want := range map[string]string{
-		``:                "condition is empty: want an expression such as status == 403 && body contains \"quota\"",
-		`result.ok`:       `condition result.ok: unknown name result: want one of status, header, body, json, payload, task, host(…), or text in quotes`,
-		`header() == "x"`: `condition header() == "x": column 1: not enough arguments to call header`,
-		`status > "400"`:  `condition status > "400": column 8: invalid operation: > (mismatched types int and string)`,
+		``:                 "condition is empty: want an expression such as status == 403 && body contains \"quota\"",
+		`result.ok`:        `condition result.ok: unknown name result: want one of status, header, body, json, payload, task, host(…), or text in quotes`,
+		`header() == "x"`:  `condition header() == "x": column 1: not enough arguments to call header`,
+		`status`:           `condition status: the result is a number: want true or false`,
+		`header("Left")`:   `condition header("Left"): the result is text: want true or false`,
+		`status = 429`:     `condition status = 429: column 8: unexpected =: want == to compare`,
+		`header.Left == 1`: `condition header.Left == 1: column 8: header is a function: want header("Left")`,
+		`status > "400"`:   `condition status > "400": column 8: invalid operation: > (mismatched types int and string)`,
 	} {
 		if _, err := parse[ResponseIs](text); reason(err) != want {
 			t.Errorf("%s: %q, want %q", text, reason(err), want)

@@ -24,13 +24,20 @@ type kind[T any] interface {
 	convert(value any) (T, error)
 }
 
-// UnmarshalText compiles an expression. It also evaluates a constant expression, to find a wrong
-// value at once.
+// UnmarshalText compiles an expression. It also evaluates a constant expression, and checks the type
+// of the result if it is known, to find a wrong value at once.
 func (e *Expression[T, K]) UnmarshalText(text []byte) (err error) {
 	var k K
 	name, vars, _ := k.properties()
-	if e.program, err = compile(name, string(text), vars); err == nil && e.constant() {
+	if e.program, err = compile(name, string(text), vars); err != nil {
+		return err
+	}
+	if e.constant() {
 		_, err = e.Value(nil)
+	} else if sample := e.sample(); sample != nil {
+		if _, err = k.convert(sample); err != nil {
+			err = e.explain(err)
+		}
 	}
 	return err
 }

@@ -228,6 +228,8 @@ func describe(value any) string {
 		return "nothing"
 	case string:
 		return "text"
+	case int, float64:
+		return "a number"
 	case map[string]any:
 		return "an object"
 	case []any:

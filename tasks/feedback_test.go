@@ -3,6 +3,7 @@ package tasks_test
 import (
 	"bytes"
 	"cmp"
+	"compress/gzip"
 	"context"
 	"errors"
 	"fmt"
@@ -296,6 +297,38 @@ func TestFeedback_Judge(t *testing.T) {
 			}
 			if asked != 2*tasks.MaxJudgedBody || body != long {
 				t.Errorf("the judge got %d bytes, the handler %d of %d", asked/2, len(body), len(long))
+			}
+		})
+	}
+}
+
+// TestFeedback_JudgeGzip: the Judge gets the content of a compressed body, and the handler the body. The
+// content is bounded, too.
+func TestFeedback_JudgeGzip(t *testing.T) {
+	for name, content := range map[string]string{"short": `{"errors":[1]}`, "long": strings.Repeat("x", 100*tasks.MaxJudgedBody), "no gzip": ""} {
+		t.Run(name, func(t *testing.T) {
+			packed, want := bytes.NewBufferString("text"), "text"
+			if content != "" {
+				packed.Reset()
+				w := gzip.NewWriter(packed)
+				io.WriteString(w, content)
+				w.Close()
+				want = content[:min(len(content), tasks.MaxJudgedBody)]
+			}
+			judged, body := "", ""
+			f := &tasks.Feedback{Judge: func(_ context.Context, _ *asynq.Task, r tasks.Response) tasks.Verdict {
+				judged = string(r.Body())
+				return tasks.VerdictByStatus
+			}}
+			err := f.Middleware(asynq.HandlerFunc(func(ctx context.Context, _ *asynq.Task) error {
+				resp := &http.Response{StatusCode: 200, Header: http.Header{"Content-Encoding": {"gzip"}}, Body: io.NopCloser(bytes.NewReader(packed.Bytes()))}
+				err := tasks.CheckResponse(ctx, resp)
+				read, _ := io.ReadAll(resp.Body)
+				body = string(read)
+				return err
+			})).ProcessTask(t.Context(), asynq.NewTask("call", nil))
+			if err != nil || judged != want || body != packed.String() {
+				t.Errorf("%v, the judge got %.40q (%d bytes), want %.40q (%d)", err, judged, len(judged), want, len(want))
 			}
 		})
 	}

@@ -1,10 +1,14 @@
 package tasks
 
 import (
+	"bytes"
+	"compress/gzip"
 	"context"
 	"errors"
 	"io"
 	"net/http"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -19,7 +23,8 @@ type Response struct {
 	Status int
 	Header http.Header
 	// Body returns the beginning of the body, at most MaxJudgedBody bytes. The first call waits for
-	// these bytes. The handler reads them again.
+	// these bytes. The handler reads them again. A body with the Content-Encoding gzip is decompressed:
+	// Go's client does that only if the request did not ask for gzip itself.
 	Body func() []byte
 }
 
@@ -55,7 +60,7 @@ func (e *StatusError) judge(ctx context.Context, resp *http.Response) {
 		beginning := &peekedBody{ReadCloser: resp.Body}
 		beginning.peeked, beginning.err = io.ReadAll(io.LimitReader(resp.Body, MaxJudgedBody))
 		resp.Body = beginning
-		return beginning.peeked[:len(beginning.peeked):len(beginning.peeked)]
+		return decompressed(resp.Header.Get("Content-Encoding"), slices.Clip(beginning.peeked))
 	})})
 	switch e.verdict {
 	case VerdictRateLimited:
@@ -64,6 +69,20 @@ func (e *StatusError) judge(ctx context.Context, resp *http.Response) {
 	case VerdictRetry:
 		e.permanent = false
 	}
+}
+
+// decompressed returns up to MaxJudgedBody bytes of the content of a gzip stream's beginning. It returns
+// any other body unchanged.
+func decompressed(encoding string, body []byte) []byte {
+	if !strings.EqualFold(encoding, "gzip") {
+		return body
+	}
+	stream, err := gzip.NewReader(bytes.NewReader(body))
+	if err != nil {
+		return body
+	}
+	content, _ := io.ReadAll(io.LimitReader(stream, MaxJudgedBody)) // an error is the end of what was read
+	return content
 }
 
 // readTimes sets the times that the response names, as those of a response with the given status.

@@ -78,7 +78,7 @@ func TestList(t *testing.T) {
 func TestList_LargeJobs(t *testing.T) {
 	for _, state := range []string{"pending", "completed"} {
 		const jobs = 11
-		q, largest := many(t, 0, false), 0
+		q, largest, now := many(t, 0, false), 0, time.Now().Unix()
 		q.rdb.AddHook(redistest.Hook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
 			err := next(ctx, cmd)
 			if reply, ok := cmd.(*redis.Cmd); ok {
@@ -95,7 +95,7 @@ func TestList_LargeJobs(t *testing.T) {
 				msg := q.rdb.HGet(t.Context(), asynqdb.Hash("default", id), "msg").Val()
 				q.rdb.HSet(t.Context(), asynqdb.Hash("default", id), "state", "completed", "msg", asynqdb.WithPayload([]byte(msg), nil), "result", strings.Repeat("y", 2e6))
 				q.rdb.LRem(t.Context(), asynqdb.Key("default", asynqdb.Pending), 0, id)
-				q.rdb.ZAdd(t.Context(), asynqdb.Key("default", asynqdb.Completed), redis.Z{Score: float64(time.Now().Unix() + int64(100-i)), Member: id})
+				q.rdb.ZAdd(t.Context(), asynqdb.Key("default", asynqdb.Completed), redis.Z{Score: float64(now + int64(100-i)), Member: id})
 			}
 		}
 		var listed []string

@@ -113,8 +113,14 @@ func (s *scope) queueRequests(ready ...*attempt) {
 		}
 		if errors.Is(a.err, throttle.ErrUnavailable) {
 			_, a.err = s.outcomeError(a, a.decision, a.err)
+		} else if isUnable(a.err) && a.Back {
+			go func() {
+				a.err = a.putBackUnable(a.err, s.mayHaveLane(a.JobID))
+				close(a.done)
+			}()
+			continue
 		} else if isUnable(a.err) {
-			a.err = a.putBackUnable(a.err)
+			a.err = a.putBackUnable(a.err, false)
 		} else if a.err == nil {
 			if err := s.shards.Check(s.shards.QueueOf(a.Queue), s.shard, a.rule.Needs); err != nil {
 				a.err = s.unusableLimit(a, err)

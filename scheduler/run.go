@@ -227,7 +227,7 @@ func (a *attempt) afterRun(ctx context.Context, err error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), reportTimeout)
 	defer cancel()
 	if isUnable(err) {
-		if err = a.putBackUnable(err); !isUnable(err) {
+		if err = a.putBackUnable(err, false); !isUnable(err) {
 			a.refund(ctx)
 			return err
 		}

@@ -76,9 +76,18 @@ func (a *attempt) readUnableSince() (since time.Time) {
 	return since
 }
 
+// mayHaveLane reports whether a job has a lane, or that is unknown because Redis cannot be used.
+func (s *scope) mayHaveLane(j job) bool {
+	ctx, cancel := context.WithTimeout(context.Background(), reportTimeout)
+	defer cancel()
+	known, err := s.limiter.Known(ctx, []job{j})
+	return err != nil || known[0]
+}
+
 // putBackUnable returns the error that puts a job back for other workers because of err. If no worker
-// could run the job for unknownFor, it returns an error that wraps err, and the attempt fails.
-func (a *attempt) putBackUnable(err error) error {
+// could run the job for unknownFor, it returns an error that wraps err, and the attempt fails. A job
+// that has a lane stays in it, and the dispatcher sends the job to a worker again.
+func (a *attempt) putBackUnable(err error, hasLane bool) error {
 	s, now := a.scope, time.Now()
 	since := a.unableSince
 	if since.IsZero() || since.After(now) {
@@ -102,9 +111,7 @@ func (a *attempt) putBackUnable(err error) error {
 	if at.After(end) {
 		at = end
 	}
-	// A job that has a lane stays in it, and the dispatcher sends the job to a worker again.
-	inLane := a.Back && a.began.IsZero()
-	return &putBackError{error: errors.New(why), at: at, denied: inLane, unableSince: since}
+	return &putBackError{error: errors.New(why), at: at, denied: hasLane, unableSince: since}
 }
 
 // withUnableSince returns an encoded message with the time since which no worker could run the job.

@@ -58,6 +58,9 @@ func TestUnable_FailsAfterUnknownFor(t *testing.T) {
 				if n := strings.Count(log.String(), "jobs wait for a worker that can run them"); n != 1 {
 					t.Errorf("the warning was logged %d times, want once", n)
 				}
+				if strings.Contains(log.String(), "denied jobs had no record") {
+					t.Errorf("the job counts as denied, and it waits in no lane: %s", &log)
+				}
 				if len(st.reported) > 0 {
 					t.Errorf("the ErrorHandler got %v, want nothing for a job that is put back", st.reported)
 				}

@@ -70,7 +70,7 @@ type attemptEnd struct {
 	retryPolicy *RetryPolicy // the rule's Retry; nil until the handler runs
 	// earliestRetry is the time before which a failed job does not run again; zero without one.
 	earliestRetry time.Time
-	refusals      refusals // in a row, with this attempt if the upstream refused it
+	refusals      refusals // in a row: before the handler runs, those of earlier attempts
 	// putBack is nil if the job is not put back. redisClient itself puts the job back, because
 	// asynq would archive the job on its last attempt.
 	putBack *putBackError
@@ -97,6 +97,7 @@ func (s *Server) newAttempt(j asynqdb.Job, leaseEnd time.Time) *attempt {
 	a.unableSince = a.readUnableSince()
 	if a.isNew = !a.Back && m.FailedAt == 0; !a.isNew {
 		a.position, a.refusals = queuePositionOf(a.JobID, a.task), refusalsOf(a.JobID, a.task.Headers())
+		a.end.Store(&attemptEnd{refusals: a.refusals})
 	}
 	return a
 }

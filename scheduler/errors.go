@@ -110,7 +110,6 @@ type putBackError struct {
 	error
 	at         time.Time     // when asynq's poll brings the job back
 	newPayload *putBackAs    // nil keeps the old payload
-	refusals   refusals      // of the job, if the upstream has refused it; else zero
 	told       bool          // whether the upstream said the time at: the jobs that come back then are spread
 	denied     bool          // whether the job waits for permits, and may be promoted before the time at
 	position   queuePosition // the position that the job keeps; zero for none

@@ -38,9 +38,12 @@ func refusalsOf(j job, headers map[string]string) (r refusals) {
 	return r
 }
 
-// writeTo returns a job's encoded message with the header.
-func (r refusals) writeTo(j job, msg []byte) []byte {
-	return asynqdb.WithHeader(msg, refusalsHeader, fmt.Sprintf("%d %d %t\n%s\n%s", r.count, r.last.UnixMicro(), r.alone, j.Queue, j.ID))
+// withRefusals returns the job's encoded message with the refusals in its header.
+func (a *attempt) withRefusals(r refusals, msg []byte) []byte {
+	if r == refusalsOf(a.JobID, a.task.Headers()) {
+		return msg
+	}
+	return asynqdb.WithHeader(msg, refusalsHeader, fmt.Sprintf("%d %d %t\n%s\n%s", r.count, r.last.UnixMicro(), r.alone, a.Queue, a.ID))
 }
 
 // Refusals returns how often the upstream has answered with a rate limit to a job in a row, from the

@@ -165,3 +165,30 @@ func TestRefusals_OtherJob(t *testing.T) {
 		}
 	}
 }
+
+// TestRefusals_PutBack: a put-back ends the row of refusals, as a failure does.
+func TestRefusals_PutBack(t *testing.T) {
+	for name, back := range map[string]error{"a time": RetryAfter(time.Hour), "a payload": PutBackAs([]byte("host/b")), "a worker": ErrUnable} {
+		t.Run(name, func(t *testing.T) {
+			calls := 0
+			handle := func(context.Context, *asynq.Task) error {
+				switch calls++; calls {
+				case 1, 2:
+					return RateLimited(time.Now().Add(time.Second))
+				case 3:
+					return back
+				}
+				return RetryAfter(time.Hour)
+			}
+			virtual(t, settings{config: oneWorker, limits: []throttle.Limit{funnel("host", 10, 1)}, rule: ruleOfPayload, handle: handle}, func(t *testing.T, st *stack) {
+				st.enqueue(needing("host/a"), asynq.TaskID("it"))
+				time.Sleep(1900 * time.Millisecond)
+				before := Refusals("default", "it", st.info("it").Headers)
+				time.Sleep(time.Minute)
+				if after := Refusals("default", "it", st.info("it").Headers); before == 0 || after != 0 {
+					t.Errorf("%d refusals in a row, and %d after the put-back; want some and then none, after %d calls", before, after, calls)
+				}
+			})
+		})
+	}
+}

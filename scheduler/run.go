@@ -300,9 +300,7 @@ func (a *attempt) rateLimited(ctx context.Context, why *rateLimitedError, err er
 			s.log.Info("the upstream refuses a job again and serves others: that is a failed attempt", "job", a.ID, "refusals", a.refusals.count)
 			return nil
 		}
-		back := s.denied(d, err)
-		back.refusals = a.refusals
-		return back
+		return s.denied(d, err)
 	}
 	_, result := a.resolveImpossible(d) // nil for ActionRun: the job fails like any other
 	return result

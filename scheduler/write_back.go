@@ -159,9 +159,7 @@ func (q *redisClient) replace(ctx context.Context, w *writeBack) *redis.Cmd {
 			w.At = time.Now().Add(class.Delay(a.retried))
 		}
 	}
-	if w.end.refusals != refusalsOf(a.JobID, a.task.Headers()) {
-		w.Msg = w.end.refusals.writeTo(a.JobID, w.Msg)
-	}
+	w.Msg = a.withRefusals(w.end.refusals, w.Msg)
 	if earliest := w.end.earliestRetry; w.Script == asynqdb.ScriptRetry && w.At.Before(earliest) {
 		w.At, w.Msg = spread(earliest, w.Msg)
 	}
@@ -178,9 +176,7 @@ func (s *Server) newPutBack(a *attempt, why *putBackError, msg []byte) *asynqdb.
 	if why.newPayload != nil {
 		msg = asynqdb.WithPayload(msg, why.newPayload.payload)
 	}
-	if why.refusals.count > 0 {
-		msg = why.refusals.writeTo(a.JobID, msg)
-	}
+	msg = a.withRefusals(a.end.Load().refusals, msg)
 	if why.told {
 		back.At, msg = spread(why.at, msg)
 	}

@@ -361,7 +361,8 @@ func ping(ctx context.Context, rdb redis.UniversalClient) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, reachTimeout)
 	defer cancel()
 	for {
-		if latest := rdb.Ping(ctx).Err(); err == nil || ctx.Err() == nil {
+		latest := rdb.Ping(ctx).Err()
+		if err == nil || !redishealth.IsUnanswered(latest) { // no answer says less than an earlier error
 			err = latest
 		}
 		refused := errors.Is(err, syscall.ECONNREFUSED) && time.Since(start) > refusedTimeout
@@ -380,7 +381,9 @@ func ping(ctx context.Context, rdb redis.UniversalClient) (err error) {
 func MayGoAway(err error) bool {
 	t := redishealth.ProblemOf(err)
 	_, untrusted := errors.AsType[*tls.CertificateVerificationError](err)
-	return t == redishealth.TooManyClients || t != redishealth.None && t.IsTemporary() && !untrusted
+	said, ok := errors.AsType[*net.OpError](err)
+	alert := ok && said.Op == "remote error" // of TLS: Redis wants another certificate, or another version
+	return t == redishealth.TooManyClients || t != redishealth.None && t.IsTemporary() && !untrusted && !alert
 }
 
 func init() { logging.Disable() } // go-redis also returns the errors that it logs

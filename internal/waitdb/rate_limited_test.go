@@ -299,3 +299,65 @@ func TestRateLimited_WhoTriesNext(t *testing.T) {
 		}
 	})
 }
+
+// What is known of a refusal lasts longer than the block, however long that is. If an operator resets the
+// key, or nothing is heard of it for an hour after the block, the job that alone was refused waits as any
+// other.
+func TestRateLimited_LongBlock(t *testing.T) {
+	onRedis(t, func(t *testing.T, s *fixture) {
+		for name, row := range map[string]struct {
+			block, after time.Duration
+			end          func(need throttle.Need) error
+			own          bool // whether another refusal is the job's own
+		}{
+			"two hours":        {block: 2 * time.Hour, own: true},
+			"a week":           {block: throttle.Week, own: true},
+			"a week, repeated": {block: throttle.Week, own: true},
+			"reset":            {block: 2 * time.Hour, end: func(need throttle.Need) error { return s.Reset(t.Context(), need.Limit, need.Key) }},
+			"long silence":     {block: time.Second, after: 2 * time.Hour},
+		} {
+			s.restart(t)
+			define(t, s, throttle.Limit{Name: "host", Kind: throttle.SlidingLog, Rate: throttle.PerSecond(10), MaxBlock: throttle.Week})
+			need := throttle.Need{Limit: "host", Key: "k"}
+			job := func(id string) waitdb.Job { return waitdb.Job{JobID: throttle.JobID{Queue: "q", ID: id}} }
+			acquire := func(id string) waitdb.Decision {
+				s.wait(time.Millisecond)
+				d, err := s.lanes.Acquire(t.Context(), job(id), need)
+				must(t, err)
+				return d
+			}
+			at := acquire("it")
+			refusal := waitdb.RateLimit{At: at.At, For: row.block, Blocks: []throttle.Need{need}}
+			if name == "a week, repeated" {
+				refusal.For = time.Second
+				_, err := s.lanes.RateLimited(t.Context(), job("other"), refusal, need)
+				must(t, err)
+				refusal.For = row.block
+				_, err = s.lanes.Forget(t.Context(), job("other").JobID)
+				must(t, err)
+				must(t, s.rdb.Del(t.Context(), "hg:{default}:refused:host|k").Err())
+			}
+			first, err := s.lanes.RateLimited(t.Context(), job("it"), refusal, need)
+			must(t, err)
+			acquire("waits")
+			if ttl := s.rdb.PTTL(t.Context(), "hg:{default}:refused:host|k").Val(); ttl >= 0 && ttl < row.block+throttle.Day/2 { // a redis-server of these tests expires no key
+				t.Errorf("%s: the key lasts %s, want longer than the block", name, ttl)
+			}
+			s.wait(row.block + row.after)
+			if row.end != nil {
+				must(t, row.end(need))
+			}
+			must(t, s.lanes.Accepted(t.Context(), s.now, 0, need))
+			acquire("later")
+			ids, err := s.rdb.ZRange(t.Context(), "hg:{default}:lane:q\nhost|k", 0, -1).Result()
+			must(t, err)
+			expect(t, name+": order", strings.Join(ids, " "), "waits it later")
+			_, err = s.lanes.Forget(t.Context(), job("it").JobID)
+			must(t, err)
+			refusal.At, refusal.Before = s.now, first.At
+			again, err := s.lanes.RateLimited(t.Context(), job("it"), refusal, need)
+			must(t, err)
+			expect(t, name+": refused for a reason of its own", again.Alone, row.own)
+		}
+	})
+}

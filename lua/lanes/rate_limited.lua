@@ -63,7 +63,7 @@ for i = 17, #ARGV, 3 do
   end
 end
 for i = 1, is_own and 0 or #flagged do
-  if note_refused(flagged[i], queue .. '\n' .. id) then is_one_of_many = true end
+  if note_refused(flagged[i], queue .. '\n' .. id, blocked_until) then is_one_of_many = true end
 end
 
 meters = load_needs(17, #ARGV, app) -- loaded again, because some meters are blocked now

@@ -15,10 +15,7 @@ local function accepted(name, key)
   local r = read_record(name, key)
   local previous = r.rate_limited
   if at_us > r.rate_limited_us then r.rate_limited = 0 end
-  if r.rate_limited < previous then
-    -- @include served
-    note_served(name .. '|' .. key)
-  end
+  if r.rate_limited < previous then end_row(name, key) end
   local min_share, target_latency_us = adaptive_settings(name)
   if not min_share or r.allowed_share == FULL and r.share == FULL and target_latency_us == 0 then
     if r.rate_limited == previous then return 0 end

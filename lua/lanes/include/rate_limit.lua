@@ -12,12 +12,12 @@ local function record_rate_limit(name, key, at_us, for_us, random)
   drop_ended(name)
   local r = read_record(name, key)
   local is_known = at_us <= r.rate_limited_us
-  if not is_known then slow_down(name, key, r, adaptive_settings(name)) end
   if for_us >= 0 then
     block_longer(name, key, now_us + for_us)
   elseif not is_known then
-    local us = math.min(FIRST_US * 2 ^ math.min(r.rate_limited - 1, 30), LONGEST_US)
+    local us = math.min(FIRST_US * 2 ^ math.min(r.rate_limited, 30), LONGEST_US)
     block_longer(name, key, now_us + floor(us / 2 + us / 2 * random / 1000000))
   end
+  if is_known then store_record(name, key, r) else slow_down(name, key, r, adaptive_settings(name)) end
   publish_change('meter', name .. '|' .. key)
 end

@@ -4,7 +4,7 @@
 --   "<queue>\n<ID>"  only this job was refused since a call was last served
 --   ''               several jobs were refused
 --   microseconds     time at which a call was served after refusals
-local REFUSED_MS = '86400000'
+local REFUSED_MS = 86400000
 
 -- Tickets in the order of a lane: of the job that tries next after several were refused; of refused
 -- jobs, HEAD plus the time at which the job was allowed; of all other jobs; and of the only refused

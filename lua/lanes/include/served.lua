@@ -6,7 +6,7 @@
 local function note_served(meter)
   local name = call('GET', hg('refused', meter))
   if not name or tonumber(name) then return end
-  call('SET', hg('refused', meter), int(now_us), 'PX', REFUSED_MS)
+  call('SET', hg('refused', meter), int(now_us), 'PX', int(REFUSED_MS))
   local r, queue, id = refused_alone(name)
   if r then move_to(r.lane, queue, id, next_ticket(r.lane)) end
 end

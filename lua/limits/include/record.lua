@@ -46,11 +46,13 @@ local function store_meter(name, key)
 end
 
 -- Returns the time at which a record loses its feedback or is deleted: an hour after the last
--- feedback. A record without an override also lasts an hour after since_us, which charge.lua needs.
--- Returns nil for a record that has an override and no feedback.
-local function expires_at(r)
+-- feedback, or after the block that follows a 429, because the first call after it says whether the
+-- upstream serves again. A record without an override also lasts an hour after since_us, which charge.lua
+-- needs. Returns nil for a record that has an override and no feedback.
+local function expires_at(name, key, r)
   local feedback_us = math.max(r.rate_limited_us, r.feedback_us, r.slowed_us)
-  if feedback_us > 0 or r.source == '-' then return math.max(feedback_us, r.since_us) + GIVE_BACK_US end
+  local blocked_us = r.rate_limited > 0 and tonumber(call('ZSCORE', hg('blocked', name), key) or nil) or 0
+  if feedback_us > 0 or r.source == '-' then return math.min(math.max(feedback_us, r.since_us, blocked_us) + GIVE_BACK_US, MAX_INT) end
 end
 
 -- Stores a record, and sets the limit's field `overrides`, which says that the limit has records.
@@ -58,7 +60,7 @@ local function store_record(name, key, r)
   local limit, words = hg('limit', name), { r.source, r.kind }
   for i = 3, #FIELDS do words[i] = int(r[FIELDS[i]]) end
   call('HSET', hg('overrides', name), key, table.concat(words, ' '))
-  local until_us = expires_at(r)
+  local until_us = expires_at(name, key, r)
   if until_us then call('ZADD', hg('ending', name), int(until_us), key) else call('ZREM', hg('ending', name), key) end
   if call('HSET', limit, 'overrides', '1') == 1 then store_summary(name) end
 end
@@ -93,8 +95,18 @@ local function clear_override(r)
   r.source, r.kind, r.n, r.per_us, r.capacity = '-', '-', 0, 0, 0
 end
 
+-- Ends a row of 429s: a job that alone was refused waits behind no later job any more.
+local function end_row(name, key)
+  -- @include served
+  note_served(name .. '|' .. key)
+end
+
 -- Removes all feedback from the record r, and stores r.
 local function forget_feedback(name, key, r)
+  if r.rate_limited > 0 then
+    end_row(name, key)
+    call('DEL', hg('refused', name .. '|' .. key)) -- no call was served
+  end
   local slowed = r.share < FULL
   r.share, r.allowed_share, r.rate_limited, r.rate_limited_us, r.latency_us, r.feedback_us, r.slowed_us = FULL, FULL, 0, 0, 0, 0, 0
   if slowed then change_rate(name, key, r) else store_record(name, key, r) end

@@ -24,10 +24,13 @@ func TestRefusals(t *testing.T) {
 		needs  string
 		bad    int
 		within time.Duration // by when all good jobs have run
+		level  PriorityLevel
 	}{
 		"429":           {err: func() error { return RateLimited(time.Time{}) }, needs: "host/a", bad: 1, within: 15 * time.Second},
 		"with a time":   {err: func() error { return RateLimited(time.Now().Add(2 * time.Second)) }, needs: "host/a", bad: 1, within: 15 * time.Second},
 		"two limits":    {err: func() error { return RateLimited(time.Time{}) }, needs: "host/a all", bad: 1, within: 15 * time.Second},
+		"low priority":  {err: func() error { return RateLimited(time.Time{}) }, needs: "host/a", bad: 1, within: 15 * time.Second, level: PriorityLow},
+		"high priority": {err: func() error { return RateLimited(time.Time{}) }, needs: "host/a", bad: 1, within: 15 * time.Second, level: PriorityHigh},
 		"five of them":  {err: func() error { return RateLimited(time.Time{}) }, needs: "host/a", bad: 5, within: time.Minute},
 		"three of them": {err: func() error { return RateLimited(time.Time{}) }, needs: "host/a", bad: 3, within: 40 * time.Second},
 	} {
@@ -45,8 +48,13 @@ func TestRefusals(t *testing.T) {
 				last = time.Now()
 				return nil
 			}
+			rule := func(task *asynq.Task) (Rule, error) {
+				r, err := ruleOfPayload(task)
+				r.Priority = row.level
+				return r, err
+			}
 			config := retrying(oneWorker, time.Second)
-			virtual(t, settings{config: config, limits: limits, rule: ruleOfPayload, handle: handle}, func(t *testing.T, st *stack) {
+			virtual(t, settings{config: config, limits: limits, rule: rule, handle: handle}, func(t *testing.T, st *stack) {
 				began := time.Now()
 				for i := range row.bad {
 					st.enqueue(needing(row.needs, asynq.MaxRetry(1)), asynq.TaskID(fmt.Sprint("bad", i)))

@@ -92,7 +92,7 @@ local job = {
   costs = table.concat(costs, ','), meters = meters, since_us = r and r.since_us or now_us, ticket = ticket,
   max_wait_us = max_wait_us, useful_us = useful_us, grant_text = grant_us, head_start = 0,
 }
-if is_own then job.ticket = nil end
+if is_own then job.ticket = last_ticket(lane) end
 if not r then job.mark, job.before = first_contended(ids), call('ZCARD', job.waiting) end
 
 load_reserved(meters)

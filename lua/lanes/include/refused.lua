@@ -1,4 +1,5 @@
 -- @include jobs
+-- @include next_ticket
 
 -- The key `refused` of a meter tells whether the upstream refuses all calls of the meter, or one job:
 --   "<queue>\n<ID>"  only this job was refused since a call was last served
@@ -18,6 +19,15 @@ local function move_to(lane, queue, id, ticket)
   if not rest then return end
   call('ZADD', hg('lane', lane), int(ticket), id)
   call('HSET', hg('jobs'), name, int(ticket) .. rest)
+end
+
+-- Returns a ticket at the end of a lane: behind jobs of a low priority, too, but not behind a job that
+-- alone was refused.
+local function last_ticket(lane)
+  local waiting = hg('lane', lane)
+  local rank = -1 - call('ZCOUNT', waiting, int(TAIL), '+inf')
+  local last = tonumber(call('ZRANGE', waiting, rank, rank, 'WITHSCORES')[2] or nil) or 0
+  return math.max(next_ticket(lane), last + STEP)
 end
 
 -- Returns a job that waits behind all others because it alone was refused: its record, queue and ID.

@@ -26,6 +26,8 @@ type hourlyWarnings struct {
 const (
 	// missingInterval is the shortest time between two warnings about a limit or a task type.
 	missingInterval = time.Hour
+	// maxWarned is the most limits or task types of which it warns in that time: a program may make up names.
+	maxWarned = 100
 	// missingTimeout is how long the warning waits for the names of the limits that exist.
 	missingTimeout = 5 * time.Second
 )
@@ -38,10 +40,13 @@ func (m *hourlyWarnings) mayWarn(name string) bool {
 	if at, ok := m.warned[name]; ok && now.Sub(at) < missingInterval {
 		return false
 	}
+	maps.DeleteFunc(m.warned, func(_ string, at time.Time) bool { return now.Sub(at) >= missingInterval })
+	if len(m.warned) >= maxWarned {
+		return false
+	}
 	if m.warned == nil {
 		m.warned = map[string]time.Time{}
 	}
-	maps.DeleteFunc(m.warned, func(_ string, at time.Time) bool { return now.Sub(at) >= missingInterval }) // a program may make up names
 	m.warned[name] = now
 	return true
 }

@@ -181,6 +181,18 @@ func TestMissingLimits_Forgets(t *testing.T) {
 		if n := len(m.warned); n > 62 {
 			t.Errorf("%d limits are kept, want those of an hour", n)
 		}
+		for hour := range 2 {
+			time.Sleep(missingInterval)
+			warnings := 0
+			for i := range 10 * maxWarned {
+				if m.mayWarn(fmt.Sprint("made up ", hour, i)) {
+					warnings++
+				}
+			}
+			if warnings != maxWarned {
+				t.Errorf("%d warnings in an hour, want %d", warnings, maxWarned)
+			}
+		}
 	})
 }
 

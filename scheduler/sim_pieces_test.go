@@ -92,7 +92,7 @@ var pieces = []*piece{
 	{name: "several refused jobs wait at the head", breaks: "TestRateLimited$", with: "(is_one_of_many and HEAD or TAIL)", without: "TAIL"},
 	{name: "a job that was not refused tries for several", breaks: "TestRefusals/three", with: "if is_own or is_one_of_many then", without: "if is_own then"},
 	{name: "a job that was not refused tries after one that is refused for its own sake", breaks: "TestRefusals/three", with: "if is_own or is_one_of_many then", without: "if is_one_of_many then"},
-	{name: "a served call tells who is refused", breaks: "TestRefusals/429", with: "    note_served(name .. '|' .. key)", without: ""},
+	{name: "a served call tells who is refused", breaks: "TestRefusals/429", with: "  note_served(name .. '|' .. key)", without: ""},
 	{name: "a job that is refused for its own sake fails", breaks: "TestRefusals/429", with: "if is_own and may_fail then", without: "if false then"},
 	{name: "a job learns that its MaxWait is over", breaks: "TestMaxWait_Expires/many", with: "call('ZADD', hg('deadlines'), int(deadline), job.name)", without: ""},
 }

@@ -517,7 +517,7 @@ internal/stats.aliveInterval internal/stats.durationWindow internal/stats.lostRe
 internal/stats.sampleLifetime internal/stats.streamLength internal/stats.writeInterval
 internal/waitdb.Advance internal/waitdb.maxBlock
 scheduler.archiveInterval scheduler.claimInterval scheduler.delayedTaskCheckInterval scheduler.deniedWindow scheduler.emptyQueuePause scheduler.fastReply
-scheduler.heartbeat scheduler.lateLease scheduler.maxCountPeriod scheduler.maxErrorPause scheduler.maxPoll scheduler.maxRest scheduler.maxUnablePause scheduler.minUnablePause scheduler.missingInterval
+scheduler.heartbeat scheduler.lateLease scheduler.maxCountPeriod scheduler.maxErrorPause scheduler.maxPoll scheduler.maxRest scheduler.maxUnablePause scheduler.minUnablePause scheduler.warnInterval
 scheduler.maxLook scheduler.minPoll scheduler.noPause scheduler.orderAlone scheduler.orderInterval scheduler.orderPause scheduler.unknownLimitPause scheduler.promotePause scheduler.reportPeriod scheduler.restoreFor scheduler.slowTime scheduler.stuckAfter
 scheduler.maxEarly scheduler.spreadTime scheduler.busyPause scheduler.foreignInterval scheduler.goodbyeTime scheduler.maxRestoreRest scheduler/cron.day scheduler/cron.minRetention scheduler/cron.retryEvery scheduler/cron.syncEvery
 tasks.UnfinishedLifetime tasks.longestWait tasks.maxPutBack tasks.robotsMaxHold tasks.robotsMinHold tasks/internal/robots.maxDelay

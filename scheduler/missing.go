@@ -5,8 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"sync"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -16,40 +14,8 @@ import (
 	"github.com/headgate/headgate/internal/waitdb"
 )
 
-// hourlyWarnings has the names, of limits or task types, about which the server has warned, and when.
-// It is safe for concurrent use.
-type hourlyWarnings struct {
-	mu     sync.Mutex
-	warned map[string]time.Time
-}
-
-const (
-	// missingInterval is the shortest time between two warnings about a limit or a task type.
-	missingInterval = time.Hour
-	// maxWarned is the most limits or task types of which it warns in that time: a program may make up names.
-	maxWarned = 100
-	// missingTimeout is how long the warning waits for the names of the limits that exist.
-	missingTimeout = 5 * time.Second
-)
-
-// mayWarn reports whether a warning about a name is due.
-func (m *hourlyWarnings) mayWarn(name string) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	now := time.Now()
-	if at, ok := m.warned[name]; ok && now.Sub(at) < missingInterval {
-		return false
-	}
-	maps.DeleteFunc(m.warned, func(_ string, at time.Time) bool { return now.Sub(at) >= missingInterval })
-	if len(m.warned) >= maxWarned {
-		return false
-	}
-	if m.warned == nil {
-		m.warned = map[string]time.Time{}
-	}
-	m.warned[name] = now
-	return true
-}
+// missingTimeout is how long the warning about a limit waits for the names of the limits that exist.
+const missingTimeout = 5 * time.Second
 
 // unknownLimitPause is the pause of a job whose limit its sharded queue does not have.
 const unknownLimitPause = time.Minute

@@ -165,7 +165,7 @@ func TestMissingLimit_RuleNoLongerWaits(t *testing.T) {
 	}
 }
 
-// hourlyWarnings warns of each limit once in missingInterval, and forgets limits that jobs needed before.
+// hourlyWarnings warns of each limit once in warnInterval, and forgets limits that jobs needed before.
 func TestMissingLimits_Forgets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var m hourlyWarnings
@@ -182,7 +182,7 @@ func TestMissingLimits_Forgets(t *testing.T) {
 			t.Errorf("%d limits are kept, want those of an hour", n)
 		}
 		for hour := range 2 {
-			time.Sleep(missingInterval)
+			time.Sleep(warnInterval)
 			warnings := 0
 			for i := range 10 * maxWarned {
 				if m.mayWarn(fmt.Sprint("made up ", hour, i)) {

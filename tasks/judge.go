@@ -50,7 +50,8 @@ func (f *Feedback) withJudge(ctx context.Context, task *asynq.Task) context.Cont
 	return context.WithValue(ctx, judgeKey{}, judge(func(ctx context.Context, r Response) Verdict { return f.Judge(ctx, task, r) }))
 }
 
-// judge asks the context's judge about the response. It keeps resp.Body as if nobody had read it.
+// judge calls the Judge in ctx, if there is one, and records its verdict. The caller can read the whole
+// of resp.Body afterwards.
 func (e *StatusError) judge(ctx context.Context, resp *http.Response) {
 	ask, ok := ctx.Value(judgeKey{}).(judge)
 	if !ok || resp.Body == nil {

@@ -114,7 +114,8 @@ func overAlignedLate(limit throttle.Limit, history []Admission, late int64) (vio
 	for _, a := range history {
 		sentIn, earliest := label(a.At), label(a.At-late)
 		if sentIn != window {
-			if before = min(sure, limit.Rate.N); earliest != window { // what a debt adds to a full window, the next one does not owe // the call cannot belong to the window before
+			before = min(sure, limit.Rate.N) // the permits of a debt beyond N are not owed by the next window
+			if earliest != window { // the call cannot belong to the window before
 				before = 0
 			}
 			window, sure, between = sentIn, 0, 0

@@ -115,7 +115,7 @@ func overAlignedLate(limit throttle.Limit, history []Admission, late int64) (vio
 		sentIn, earliest := label(a.At), label(a.At-late)
 		if sentIn != window {
 			before = min(sure, limit.Rate.N) // the permits of a debt beyond N are not owed by the next window
-			if earliest != window { // the call cannot belong to the window before
+			if earliest != window {          // the call cannot belong to the window before
 				before = 0
 			}
 			window, sure, between = sentIn, 0, 0

@@ -77,7 +77,7 @@ func (s *scope) requestPermits(all ...*attempt) {
 // BaseContext, holds the job and ends at the deadline.
 func (s *Server) askRule(j job, task *asynq.Task, deadline time.Time) <-chan usercode.Result[Rule] {
 	return usercode.Go(s.log, "RuleFor", func() (Rule, error) {
-		if err := s.checkHandler(context.Background(), task); err != nil {
+		if err := s.checkHandler(task); err != nil {
 			return Rule{}, seal(err)
 		}
 		base, err := s.baseContext()

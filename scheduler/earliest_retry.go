@@ -53,10 +53,10 @@ const (
 // its own start. asynq's times are whole seconds, and one poll makes all jobs due that have come
 // up to then. So that these jobs do not all start at once, each is due before at and starts in a
 // random moment of the second after the poll: see withoutEarly.
-func spread(at time.Time, msg []byte) (due time.Time, withStart []byte) {
+func spread(j job, at time.Time, msg []byte) (due time.Time, withStart []byte) {
 	due = at.Truncate(time.Second)
 	start := due.Add(time.Second + rand.N(spreadTime))
-	return due, asynqdb.WithHeader(msg, startHeader, strconv.FormatInt(start.UnixMicro(), 10))
+	return due, withJobHeader(j, msg, startHeader, strconv.FormatInt(start.UnixMicro(), 10))
 }
 
 // withoutEarly returns the fetched jobs that may start now. The others go back, and are promoted at
@@ -88,7 +88,7 @@ func (a *attempt) early() time.Duration {
 	if a.task == nil { // the message is not valid
 		return 0
 	}
-	us, err := strconv.ParseInt(a.task.Headers()[startHeader], 10, 64)
+	us, err := strconv.ParseInt(jobHeader(a.JobID, a.task.Headers(), startHeader), 10, 64)
 	if early := time.Until(time.UnixMicro(us)); err == nil && early <= maxEarly {
 		return early
 	}

@@ -63,7 +63,8 @@ func (s *Server) orderPending(ctx context.Context) {
 		case <-due:
 		case <-again:
 		}
-		began, waiting, news := time.Now(), s.freeSlots() == 0, false
+		began, waiting := time.Now(), s.freeSlots() == 0
+		news := false
 		for queue, q := range s.prefetcher.queues {
 			if !q.hasKeys.Load() {
 				continue
@@ -75,7 +76,8 @@ func (s *Server) orderPending(ctx context.Context) {
 			waiting, news = waiting || pending, news || found
 		}
 		sleep(ctx, min(max(orderPause, time.Since(began)*100/maxOrderShare), orderInterval))
-		switch again = nil; {
+		again = nil
+		switch {
 		case news:
 			again = time.After(0)
 		case waiting:

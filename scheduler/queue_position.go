@@ -2,12 +2,9 @@ package scheduler
 
 import (
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/hibiken/asynq"
-
-	"github.com/headgate/headgate/internal/asynqdb"
 )
 
 // queuePosition is stored in a header of a job's message, so that the next attempt keeps the job's
@@ -21,15 +18,10 @@ type queuePosition struct {
 
 const queuePositionHeader = "headgate-position"
 
-// queuePositionOf reads the header of a job's task. It ignores the header of another job, because a
-// handler may copy headers to a new task.
+// queuePositionOf reads the header of a job's task.
 func queuePositionOf(j job, task *asynq.Task) (p queuePosition) {
-	text, name, _ := strings.Cut(task.Headers()[queuePositionHeader], "\n")
-	if name != j.Queue+"\n"+j.ID {
-		return queuePosition{}
-	}
 	var queued, retry int64
-	if _, err := fmt.Sscanf(text, "%d %d %d", &queued, &retry, &p.denials); err != nil || queued <= 0 {
+	if _, err := fmt.Sscanf(jobHeader(j, task.Headers(), queuePositionHeader), "%d %d %d", &queued, &retry, &p.denials); err != nil || queued <= 0 {
 		return queuePosition{}
 	}
 	p.queuedAt, p.retryAt, p.notStarted = time.UnixMicro(queued), time.UnixMicro(retry), p.denials >= 0
@@ -47,7 +39,7 @@ func (p queuePosition) writeTo(j job, msg []byte) []byte {
 	if !p.notStarted {
 		denials = -1
 	}
-	return asynqdb.WithHeader(msg, queuePositionHeader, fmt.Sprintf("%d %d %d\n%s\n%s", p.queuedAt.UnixMicro(), p.retryAt.UnixMicro(), denials, j.Queue, j.ID))
+	return withJobHeader(j, msg, queuePositionHeader, fmt.Sprintf("%d %d %d", p.queuedAt.UnixMicro(), p.retryAt.UnixMicro(), denials))
 }
 
 // nextPosition returns the position of a job that has not started and requests permits again. If

@@ -22,15 +22,21 @@ type redisClient struct {
 	s *Server
 }
 
+// recognize returns asynq's call, and the arguments to send.
+func recognize(keys []string, args []any) (*asynqdb.Call, []any) {
+	c := asynqdb.Recognize(keys, args)
+	if c.IsHeartbeat {
+		args = asynqdb.WithoutLargePayloads(args)
+	}
+	return c, args
+}
+
 // EvalSha implements redis.Scripter. For a script that ends a lease it returns a NOSCRIPT error, so
 // that asynq sends the text with Eval.
 func (q *redisClient) EvalSha(ctx context.Context, sha1 string, keys []string, args ...any) *redis.Cmd {
 	ctx, cancel := q.bound(ctx)
 	defer cancel()
-	c := asynqdb.Recognize(keys, args)
-	if c.IsHeartbeat {
-		args = asynqdb.WithoutLargePayloads(args)
-	}
+	c, args := recognize(keys, args)
 	if c.EndsLease {
 		return redis.NewCmdResult(nil, redis.ErrNoScript)
 	}
@@ -43,10 +49,7 @@ func (q *redisClient) EvalSha(ctx context.Context, sha1 string, keys []string, a
 func (q *redisClient) Eval(ctx context.Context, text string, keys []string, args ...any) *redis.Cmd {
 	ctx, cancel := q.bound(ctx)
 	defer cancel()
-	c := asynqdb.Recognize(keys, args)
-	if c.IsHeartbeat {
-		args = asynqdb.WithoutLargePayloads(args)
-	}
+	c, args := recognize(keys, args)
 	return q.run(ctx, c, func() *redis.Cmd {
 		if c.EndsLease {
 			return q.endLease(ctx, c, text)

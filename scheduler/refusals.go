@@ -2,10 +2,7 @@ package scheduler
 
 import (
 	"fmt"
-	"strings"
 	"time"
-
-	"github.com/headgate/headgate/internal/asynqdb"
 )
 
 const (
@@ -23,15 +20,10 @@ type refusals struct {
 	alone bool      // whether the upstream has served other jobs meanwhile
 }
 
-// refusalsOf reads the header of a job's task. It ignores the header of another job, because a handler
-// may copy headers to a new task.
+// refusalsOf reads the header of a job's task.
 func refusalsOf(j job, headers map[string]string) (r refusals) {
-	text, name, _ := strings.Cut(headers[refusalsHeader], "\n")
-	if name != j.Queue+"\n"+j.ID {
-		return refusals{}
-	}
 	var us int64
-	if _, err := fmt.Sscanf(text, "%d %d %t", &r.count, &us, &r.alone); err != nil || r.count <= 0 {
+	if _, err := fmt.Sscanf(jobHeader(j, headers, refusalsHeader), "%d %d %t", &r.count, &us, &r.alone); err != nil || r.count <= 0 {
 		return refusals{}
 	}
 	r.last = time.UnixMicro(us)
@@ -43,7 +35,7 @@ func (a *attempt) withRefusals(r refusals, msg []byte) []byte {
 	if r == refusalsOf(a.JobID, a.task.Headers()) {
 		return msg
 	}
-	return asynqdb.WithHeader(msg, refusalsHeader, fmt.Sprintf("%d %d %t\n%s\n%s", r.count, r.last.UnixMicro(), r.alone, a.Queue, a.ID))
+	return withJobHeader(a.JobID, msg, refusalsHeader, fmt.Sprintf("%d %d %t", r.count, r.last.UnixMicro(), r.alone))
 }
 
 // Refusals returns how often the upstream has answered with a rate limit to a job in a row, from the

@@ -20,9 +20,9 @@ type Rules struct {
 	Limits []throttle.Limit
 	// RuleFor returns the rule of a task. It is called before each attempt, for waiting jobs when
 	// rules have changed, and for pending jobs when the backlog is forecast, and when fairness keys
-	// take turns. Several goroutines may call it at the same time. Its context is derived from the server's BaseContext, and holds the
-	// job, see [GetJob]. The context ends with the job's Timeout or Deadline, or within 5 s for a
-	// waiting or pending job.
+	// take turns. Several goroutines may call it at the same time. Its context is derived from the
+	// server's BaseContext, and holds the job, see [GetJob]. The context ends with the job's Timeout or
+	// Deadline, or within 5 s for a waiting or pending job.
 	//
 	// If RuleFor returns an error, panics, or does not return before its context ends, the attempt
 	// fails, and asynq retries the task as after any other failure. An error that wraps

@@ -227,7 +227,8 @@ func (a *attempt) afterRun(ctx context.Context, err error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), reportTimeout)
 	defer cancel()
 	if isUnable(err) {
-		if err = a.putBackUnable(err, false); !isUnable(err) {
+		err = a.putBackUnable(err, false)
+		if !isUnable(err) {
 			a.refund(ctx)
 			return err
 		}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -41,7 +40,7 @@ const (
 )
 
 // unableSinceHeader is the header of a job's message with the time since which no worker could run
-// the job, in Unix microseconds, and the job's name. A worker that can run the job removes the text.
+// the job, in Unix microseconds. A worker that can run the job removes the text.
 const unableSinceHeader = "headgate-unable-since"
 
 // isUnable reports whether an error says that this worker cannot run the job.
@@ -51,13 +50,13 @@ func isUnable(err error) bool {
 
 // checkHandler returns an error if the program's mux has no handler for a task. If the program's
 // handler is no mux, only the handler itself knows.
-func (s *Server) checkHandler(ctx context.Context, task *asynq.Task) error {
+func (s *Server) checkHandler(task *asynq.Task) error {
 	mux := s.mux.Load()
 	if mux == nil {
 		return nil
 	}
 	if _, pattern := mux.Handler(task); pattern == "" {
-		return asynq.NotFound(ctx, task)
+		return asynq.NotFound(context.Background(), task)
 	}
 	return nil
 }
@@ -65,15 +64,15 @@ func (s *Server) checkHandler(ctx context.Context, task *asynq.Task) error {
 // readUnableSince returns the time in the message's header, or the zero Time. It clears the header in
 // the attempt's copy of the message, so that whatever the server writes next clears it in Redis.
 func (a *attempt) readUnableSince() (since time.Time) {
-	text, name, _ := strings.Cut(a.task.Headers()[unableSinceHeader], "\n")
-	if text == "" {
+	if a.task.Headers()[unableSinceHeader] == "" {
 		return since
 	}
 	a.Msg = asynqdb.WithHeader(a.Msg, unableSinceHeader, "")
-	if at, err := strconv.ParseInt(text, 10, 64); err == nil && name == a.Queue+"\n"+a.ID {
-		since = time.UnixMicro(at)
+	at, err := strconv.ParseInt(jobHeader(a.JobID, a.task.Headers(), unableSinceHeader), 10, 64)
+	if err != nil {
+		return since
 	}
-	return since
+	return time.UnixMicro(at)
 }
 
 // mayHaveLane reports whether a job has a lane, or that is unknown because Redis cannot be used.
@@ -119,5 +118,5 @@ func (a *attempt) withUnableSince(msg []byte, since time.Time) []byte {
 	if since.IsZero() {
 		return msg
 	}
-	return asynqdb.WithHeader(msg, unableSinceHeader, fmt.Sprintf("%d\n%s\n%s", since.UnixMicro(), a.Queue, a.ID))
+	return withJobHeader(a.JobID, msg, unableSinceHeader, fmt.Sprint(since.UnixMicro()))
 }

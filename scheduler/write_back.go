@@ -161,7 +161,7 @@ func (q *redisClient) replace(ctx context.Context, w *writeBack) *redis.Cmd {
 	}
 	w.Msg = a.withRefusals(w.end.refusals, w.Msg)
 	if earliest := w.end.earliestRetry; w.Script == asynqdb.ScriptRetry && w.At.Before(earliest) {
-		w.At, w.Msg = spread(earliest, w.Msg)
+		w.At, w.Msg = spread(a.JobID, earliest, w.Msg)
 	}
 	w.Msg = queuePosition{queuedAt: w.end.queuedAt, retryAt: w.At}.writeTo(a.JobID, w.Msg)
 	return nil
@@ -178,7 +178,7 @@ func (s *Server) newPutBack(a *attempt, why *putBackError, msg []byte) *asynqdb.
 	}
 	msg = a.withRefusals(a.end.Load().refusals, msg)
 	if why.told {
-		back.At, msg = spread(why.at, msg)
+		back.At, msg = spread(a.JobID, why.at, msg)
 	}
 	back.Msg = a.withUnableSince(why.position.writeTo(a.JobID, msg), why.unableSince)
 	return back

@@ -205,9 +205,9 @@ func statusText(status int) string {
 	return strings.TrimSpace(fmt.Sprintf("%d %s", status, http.StatusText(status)))
 }
 
-// unexpected returns nil if expect contains the status, or if expect is empty and the status is a
-// 2xx, unless there is a verdict. The error for any other status archives the job if the status is permanent, or if the handler
-// does not follow a redirect.
+// unexpected returns e if there is a verdict. Otherwise it returns nil if expect contains the status,
+// or if expect is empty and the status is a 2xx. The error for any other status archives the job if
+// the status is permanent, or if the handler does not follow a redirect.
 func (e *StatusError) unexpected(expect []int) error {
 	e.Expect = expect
 	if e.verdict != VerdictByStatus {

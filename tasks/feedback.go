@@ -29,10 +29,10 @@ import (
 // BlockOnRateLimit, if the rule has no needs, or if the only key of the rule's needs is the
 // response's host, such as "api.example.com". Feedback handles responses as follows:
 //
-//   - 429 or another status of a rate limit (418, 420, 430, 529), or 403 and 503 with a time that counts: as with scheduler.RateLimited, the keys of the
-//     job's rule are blocked for all workers until that time, and the job is put back without
-//     spending an attempt, unless it alone is refused again and again. A rate limit without such a time blocks longer with
-//     each in a row.
+//   - 429 or another status of a rate limit (418, 420, 430, 529), or 403 and 503 with a time that
+//     counts: as with scheduler.RateLimited, the keys of the job's rule are blocked for all workers
+//     until that time, and the job is put back without spending an attempt, unless it alone is
+//     refused again and again. A rate limit without such a time blocks longer with each in a row.
 //   - 403 and 503 with a time that does not count: the job is put back until that time, for at most
 //     a day, without spending an attempt. No key is blocked.
 //   - 503 without a time that counts: adaptive limits slow down. If the 503 names no time, the job

@@ -114,8 +114,8 @@ func (r *upstreamReader) readStructured(field string) {
 // Anthropic-RateLimit-Tokens-Reset.
 var namedField = regexp.MustCompile(`(?i)^(?:x-|anthropic-)?rate-?limit-(?:(.+)-)??(remaining|reset-after|reset)(?:-(.+))?$`)
 
-// readNamed reads the fields with a number or a list of numbers. A field without X- overrides the same field with
-// X-. Both override the structured field.
+// readNamed reads the fields with a number or a list of numbers. A field without X- overrides the same
+// field with X-. Both override the structured field.
 func (r *upstreamReader) readNamed(h http.Header) {
 	fields := slices.Sorted(maps.Keys(h))
 	slices.Reverse(fields) // fields without X- are read last

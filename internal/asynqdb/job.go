@@ -94,7 +94,9 @@ func (db DB) Dequeue(ctx context.Context, d *Dequeue, n int) ([]Job, error) {
 	if err != nil && !errors.Is(err, redis.Nil) {
 		return nil, err
 	}
-	if d.Left, d.Bytes = len(found)%3 == 1, 0; d.Left {
+	d.Bytes = 0
+	d.Left = len(found)%3 == 1
+	if d.Left {
 		found = found[:len(found)-1]
 	}
 	jobs := make([]Job, 0, len(found)/3)

@@ -101,7 +101,8 @@ func (d *dispatcher) nextCheck() *check {
 	if r.jobInterval = d.ReconcileInterval; r.jobMissing {
 		r.jobInterval = missingInterval
 	}
-	if r.extendInterval = extendInterval; d.core.IsEmpty() {
+	r.extendInterval = extendInterval
+	if d.core.IsEmpty() {
 		r.extendInterval = idleExtendInterval
 	}
 	if r.checks == nil {

@@ -53,7 +53,8 @@ func (o *SlotOrder) Update(ids []string, added ...PendingJob) {
 			pending[id] = slotJob{news[id].Key, tag} // it came back to the head, in front of jobs of its key
 		}
 	}
-	if o.jobs = pending; now < never {
+	o.jobs = pending
+	if now < never {
 		o.now = max(o.now, now)
 	} else {
 		o.ends = nil // all jobs that had a place have been taken

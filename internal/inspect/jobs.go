@@ -377,7 +377,8 @@ func (q *Queues) readPieces(ctx context.Context, set taskSet, queue string, numb
 	for at := start; at < start+size; at += n {
 		piece, err := set.list(queue, asynq.Page(at/n+1), asynq.PageSize(n))
 		infos = append(infos, piece...)
-		if err = cmp.Or(err, ctx.Err()); err != nil || len(piece) < n {
+		err = cmp.Or(err, ctx.Err())
+		if err != nil || len(piece) < n {
 			return infos, err
 		}
 	}

@@ -87,16 +87,14 @@ func (r *Recorder) SetConfig(config string) {
 
 // NoteStuck adds a job to the stuck jobs of the process, until forget is called.
 func (r *Recorder) NoteStuck(job StuckJob) (forget func()) {
-	set := func(isStuck bool) {
+	change := func(change func()) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		if delete(r.stuck, job); isStuck {
-			r.stuck[job] = true
-		}
+		change()
 		r.processChanged.Store(true)
 	}
-	set(true)
-	return func() { set(false) }
+	change(func() { r.stuck[job] = true })
+	return func() { change(func() { delete(r.stuck, job) }) }
 }
 
 // Redis returns the client and the name of the scope.

@@ -31,12 +31,12 @@ type RateLimit struct {
 // maxBlock is the longest time for which a meter is blocked.
 const maxBlock = 100 * 365 * 24 * time.Hour
 
-// RateLimited puts a job that was rate limited by the upstream back at the head of its lane, and
-// blocks the meters of the rate limit for all jobs until the upstream may be called again. Then
-// another job of the lane tries first. If that job is served, or one was served since the job was
-// rate limited before, the job goes to the end of its lane. Several
-// rate-limited jobs keep the order in which they were allowed, and count once for the backoff if
-// their calls ran at the same time. The outcome is Denied, or Expired if the job may not wait any
+// RateLimited puts a job that was rate limited by the upstream back into its lane, and blocks the
+// meters of the rate limit for all jobs until the upstream may be called again. Then another job of
+// the lane tries first. If that job is served, or one was served since the job was rate limited
+// before, the job goes to the end of its lane. Several rate-limited jobs wait at the head of their
+// lane in the order in which they were allowed, and count once for the backoff if their calls ran at
+// the same time. The outcome is Denied, or Expired if the job may not wait any
 // longer. MaxWait counts from this call. The permits of the call stay taken. Repeating RateLimited
 // with the same arguments is safe.
 func (db *DB) RateLimited(ctx context.Context, job Job, limit RateLimit, needs ...throttle.Need) (Decision, error) {

@@ -114,9 +114,9 @@ func overAlignedLate(limit throttle.Limit, history []Admission, late int64) (vio
 	for _, a := range history {
 		sentIn, earliest := label(a.At), label(a.At-late)
 		if sentIn != window {
-			before = min(sure, limit.Rate.N) // the permits of a debt beyond N are not owed by the next window
-			if earliest != window {          // the call cannot belong to the window before
-				before = 0
+			before = 0 // if the call cannot belong to the window before
+			if earliest == window {
+				before = min(sure, limit.Rate.N) // a debt may overfill a window, and the next one does not owe it
 			}
 			window, sure, between = sentIn, 0, 0
 		}

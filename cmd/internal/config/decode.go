@@ -431,8 +431,8 @@ var ambiguousNumber = regexp.MustCompile(`^[-+]?0[0-9_]|^\+|^-?0[xob]`)
 var digitsAlone = regexp.MustCompile(`^[-+]?[0-9][0-9_]*$`)
 
 // isAmbiguousNumber reports whether a node without quotes is a number that YAML may take for another
-// one: 010 is eight and +49 is 49. Also 080, which YAML takes for text since 8 is no octal digit:
-// whether a value is refused must not depend on its digits.
+// one: 010 is eight and +49 is 49. YAML takes 080 for text, because 8 is no octal digit. It counts as
+// ambiguous, too, so that it does not depend on its digits whether a value is refused.
 func isAmbiguousNumber(node ast.Node) bool {
 	switch node := node.(type) {
 	case *ast.IntegerNode, *ast.FloatNode:

@@ -124,8 +124,9 @@ func (p *program) NormalizeKey(key string) (string, error) {
 // constant reports whether the value is the same for every job.
 func (p *program) constant() bool { return len(p.usedVars) == 0 }
 
-// sample returns a value of the type that all results have. It returns nil if the compiler does not
-// know the type. If any number or text is a valid result, the sample is.
+// sample returns a value of the type that all results have, or nil if the compiler does not know the
+// type. The number 1 and the text high are valid results of each kind of expression that has numbers
+// or texts as results.
 func (p *program) sample() any {
 	switch t := p.code.Node().Type(); t.Kind() {
 	case reflect.Interface:

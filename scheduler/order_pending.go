@@ -16,13 +16,13 @@ const (
 	maxOrdered = 10_000
 	// maxMoved is how many jobs one call moves to the head of a queue.
 	maxMoved = 1000
-	// After a look at the pending jobs, a server pauses for orderPause, or longer if the look took
-	// long, up to orderInterval: maxOrderShare is the percentage of the time for looks. After the
-	// pause there is another look if the last one found new jobs, or after the next fetch that leaves
-	// jobs behind. While no slot is free, no job is fetched, and there is a look after orderInterval.
+	// After a look at the pending jobs, a server pauses for pauseFactor times as long as the look took,
+	// at least for orderPause and at most for orderInterval. Then there is another look if the last one
+	// found new jobs, or after the next fetch that leaves jobs behind. While no slot is free, no job is
+	// fetched, and there is a look after orderInterval.
 	orderPause    = 100 * time.Millisecond
 	orderInterval = time.Second
-	maxOrderShare = 10
+	pauseFactor   = 10
 	// A look begins no page of keys after maxLook. The next look goes on, so jobs take turns before the
 	// keys of all are known.
 	maxLook = time.Second
@@ -75,7 +75,7 @@ func (s *Server) orderPending(ctx context.Context) {
 			pending, found := orders[queue].look(ctx, name)
 			waiting, news = waiting || pending, news || found
 		}
-		sleep(ctx, min(max(orderPause, time.Since(began)*100/maxOrderShare), orderInterval))
+		sleep(ctx, min(max(orderPause, time.Since(began)*pauseFactor), orderInterval))
 		again = nil
 		switch {
 		case news:

@@ -164,7 +164,7 @@ func TestEnqueue_Concurrent(t *testing.T) {
 func TestEnqueuer_RemovedFolder(t *testing.T) {
 	t.Chdir(t.TempDir())
 	e, out := newTestEnqueuer()
-	l := line{Job: jobspec.Job{Type: "mine"}}
+	l := line{Checked: jobspec.Checked{Job: jobspec.Job{Type: "mine"}}}
 	e.check(&l)
 	e.batch = []line{l}
 	if err := cmp.Or(e.send(t.Context()), os.RemoveAll(".headgate")); err != nil {

@@ -9,23 +9,19 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/cmd/internal/cli"
 	"github.com/headgate/headgate/cmd/internal/config"
-	"github.com/headgate/headgate/cmd/internal/expression"
 	"github.com/headgate/headgate/cmd/internal/jobspec"
 	"github.com/headgate/headgate/internal/asynqdb"
 	"github.com/headgate/headgate/internal/display"
 	"github.com/headgate/headgate/internal/redishealth"
 	"github.com/headgate/headgate/internal/script"
-	"github.com/headgate/headgate/internal/shard"
 	"github.com/headgate/headgate/scheduler"
 	"github.com/headgate/headgate/tasks"
-	"github.com/headgate/headgate/throttle"
 )
 
 // line is a job to add: a line of the input, or a job that flags gave. If an error ended the input,
@@ -35,11 +31,8 @@ type line struct {
 	text   []byte // the line as read; nil for a job that flags gave
 	ended  error
 
-	jobspec.Job
-	ownID bool   // the user chose the ID
+	jobspec.Checked
 	unset string // see unsetBy
-	rule  scheduler.Rule
-	shard shard.Shard
 }
 
 func (l line) where() string {
@@ -72,7 +65,7 @@ type enqueuer struct {
 	unsaved  bool       // some of the added jobs are lost, because the embedded Redis could not save them
 	inputErr error      // why the input ended early; nil if it did not
 
-	warned map[string]bool // types that checkPayload has warned about
+	warned map[string]bool // types that fill has warned about
 	queues map[string]bool // queues of added jobs
 	unkept map[string]bool // types of added jobs that have no retention for their answers
 	// unset has the settings for which asynq's defaults apply, by the type of the added jobs.
@@ -128,30 +121,23 @@ func (e *enqueuer) check(l *line) bool {
 	return err == nil
 }
 
+// fill parses a line, checks the job and fills it in. fill warns once of each type that no worker
+// with this config can run.
 func (e *enqueuer) fill(l *line) (err error) {
 	if l.text != nil {
 		l.Job, err = jobspec.Parse(l.text)
 	} else {
 		err = l.Validate()
 	}
-	if err == nil {
-		err = e.checkPayload(*l)
-	}
 	if err != nil {
 		return err
 	}
-	l.ownID, l.unset = l.ID != "", e.unsetBy(l.Job)
-	l.Job = l.Fill(e.defaults, e.config)
-	if l.rule, err = e.config.Tasks.Rule(&expression.Job{Type: l.Type, Queue: l.Queue, ID: l.ID, Payload: l.Payload}); err != nil {
-		return err
+	l.unset = e.unsetBy(l.Job)
+	l.Checked, err = l.Check(e.defaults, e.config)
+	if l.Warning != "" && !e.warned[l.Type] {
+		e.warned[l.Type] = true
+		fmt.Fprintf(e.stdio.Err, "enqueue: %stype %q %s\n", l.where(), l.Type, l.Warning)
 	}
-	if err := checkNeeds(e.config, l.Queue, l.rule); err != nil {
-		return err
-	}
-	if !l.Deadline.IsZero() && time.Now().After(l.Deadline) {
-		return fmt.Errorf("deadline %s: want a time from now on", l.Deadline.Format(time.RFC3339))
-	}
-	l.shard, err = e.config.ShardOf(l.Task())
 	return err
 }
 
@@ -170,52 +156,6 @@ func (e *enqueuer) unsetBy(j jobspec.Job) string {
 		unset = append(unset, "timeout (30 min)")
 	}
 	return strings.Join(unset, " and ")
-}
-
-// checkPayload returns the error that the job's handler would return for the payload. The payload of
-// a type that is not built in cannot be checked. checkPayload warns once of each type that is not
-// built in, or is an exec command that the config file does not have.
-func (e *enqueuer) checkPayload(l line) error {
-	err := tasks.Validate(l.Type, l.Payload)
-	warning := ""
-	if errors.Is(err, tasks.ErrUnknownType) {
-		warning = fmt.Sprintf("is not built in (%s, %sNAME): only your own worker program can run it", strings.Join(tasks.Types(), ", "), tasks.PrefixExec)
-		err = nil
-	} else if name, isExec := strings.CutPrefix(l.Type, tasks.PrefixExec); isExec && len(e.config.Sections) > 0 {
-		if _, known := e.config.Commands[name]; !known {
-			warning = "has no entry in commands: of the config: a worker with this config archives such jobs"
-		}
-	}
-	if warning != "" && !e.warned[l.Type] {
-		e.warned[l.Type] = true
-		fmt.Fprintf(e.stdio.Err, "enqueue: %stype %q %s\n", l.where(), l.Type, warning)
-	}
-	return err
-}
-
-// checkNeeds returns an error for a need that the limits of the config can never meet.
-func checkNeeds(conf *config.Config, queue string, rule scheduler.Rule) error {
-	if err := conf.Sharded.Check(queue, shard.Shard{}, rule.Needs); err != nil {
-		return err
-	}
-	for _, n := range rule.Needs {
-		i := slices.IndexFunc(conf.Limits, func(l throttle.Limit) bool { return l.Name == n.Limit })
-		if i < 0 {
-			continue
-		}
-		l := conf.Limits[i]
-		capacity := l.With(l.Overrides[n.Key]).MaxCost()
-		if home, divided := conf.Sharded.Home(l.Name); divided {
-			capacity /= home.Count
-		}
-		switch {
-		case len(l.Apps) > 0 && !slices.Contains(l.Apps, conf.App) && rule.OnNoLimit != scheduler.ActionRun:
-			return fmt.Errorf("limit %s is for other apps: see apps: and app: in the config", l.Name)
-		case n.Cost > capacity:
-			return fmt.Errorf("cost %d is above the capacity %d of limit %s: it can never run", n.Cost, capacity, l.Name)
-		}
-	}
-	return nil
 }
 
 // batchSize is the number of jobs that are added at once.
@@ -295,17 +235,14 @@ func (e *enqueuer) nameRight(ctx context.Context, err error) error {
 // enqueued records what became of one job. err is nil if the job was added. If the job exists
 // already, enqueued rejects it and returns nil.
 func (e *enqueuer) enqueued(l line, err error) error {
-	switch {
-	case err == nil, !l.ownID && errors.Is(err, asynq.ErrTaskIDConflict):
-		e.accept(l) // if a random ID exists, an earlier try added the job, and its reply was lost
-	case errors.Is(err, asynq.ErrTaskIDConflict):
+	switch exists, err := l.Added(err); {
+	case exists:
 		e.existing++
-		e.reject(l, fmt.Errorf("id %q: queue %s already has a job with this ID", l.ID, l.Queue))
-	case errors.Is(err, asynq.ErrDuplicateTask):
-		e.existing++
-		e.reject(l, fmt.Errorf("unique: queue %s already has a job with this type and payload", l.Queue))
-	default:
+		e.reject(l, err)
+	case err != nil:
 		return fmt.Errorf("%s%w", l.where(), err)
+	default:
+		e.accept(l)
 	}
 	return nil
 }

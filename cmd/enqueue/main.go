@@ -125,7 +125,7 @@ func (c *command) read(ctx context.Context, stdin io.Reader) (<-chan line, error
 func given(jobs ...jobspec.Job) <-chan line {
 	lines := make(chan line, len(jobs))
 	for _, job := range jobs {
-		lines <- line{Job: job}
+		lines <- line{Checked: jobspec.Checked{Job: job}}
 	}
 	close(lines)
 	return lines

@@ -97,19 +97,19 @@ func (p *plan) add(l line) error {
 	}
 	p.jobs++
 	p.queues[l.Queue] = true
-	if len(l.rule.Needs) == 0 {
+	if len(l.Rule.Needs) == 0 {
 		p.unbound++
 		return nil
 	}
 	queue := l.Queue
-	if l.shard.Count > 0 {
-		queue = l.shard.Name() // the lanes of the waiting jobs have this name
+	if l.Shard.Count > 0 {
+		queue = l.Shard.Name() // the lanes of the waiting jobs have this name
 	}
-	like := waitdb.Job{JobID: throttle.JobID{Queue: queue}, Fair: l.rule.FairnessKey, Weight: l.rule.FairnessWeight}
-	if p.parts[l.shard] == nil {
-		p.parts[l.shard] = &forecast.Options{}
+	like := waitdb.Job{JobID: throttle.JobID{Queue: queue}, Fair: l.Rule.FairnessKey, Weight: l.Rule.FairnessWeight}
+	if p.parts[l.Shard] == nil {
+		p.parts[l.Shard] = &forecast.Options{}
 	}
-	return p.parts[l.shard].Plan(like, 1, l.rule.Needs...)
+	return p.parts[l.Shard].Plan(like, 1, l.Rule.Needs...)
 }
 
 // forecast returns when the first and the last job with limits would run, over all shards. It uses

@@ -41,7 +41,7 @@ func newTestPlan(t *testing.T, url string) *testPlan {
 func planJobs(t *testing.T, p *testPlan, rule scheduler.Rule, moments ...time.Time) {
 	t.Helper()
 	for _, at := range moments {
-		if err := p.add(line{Job: jobspec.Job{Options: jobspec.Options{Queue: "default", At: at}}, rule: rule}); err != nil {
+		if err := p.add(line{Checked: jobspec.Checked{Job: jobspec.Job{Options: jobspec.Options{Queue: "default", At: at}}, Rule: rule}}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -103,7 +103,7 @@ func TestPlan_BehindWaitingJobs(t *testing.T) {
 func TestPlan_BehindWaitingJobsOfAShard(t *testing.T) {
 	part := shard.Shard{Queue: "crawl", Index: 2, Count: 4}
 	p := newTestPlan(t, "")
-	if err := p.add(line{Job: jobspec.Job{Options: jobspec.Options{Queue: "crawl"}}, rule: hourly, shard: part}); err != nil {
+	if err := p.add(line{Checked: jobspec.Checked{Job: jobspec.Job{Options: jobspec.Options{Queue: "crawl"}}, Rule: hourly, Shard: part}}); err != nil {
 		t.Fatal(err)
 	}
 	want := &forecast.Options{}
@@ -112,24 +112,6 @@ func TestPlan_BehindWaitingJobsOfAShard(t *testing.T) {
 	}
 	if !reflect.DeepEqual(p.parts[part], want) {
 		t.Errorf("planned %+v, want the lane of the shard: %+v", p.parts[part], want)
-	}
-}
-
-// A job that could never run is a bad line.
-func TestCheckNeeds(t *testing.T) {
-	conf := newTestPlan(t, "").conf
-	for want, rule := range map[string]scheduler.Rule{
-		"cost 2 is above the capacity 1 of limit hourly: it can never run": {Needs: []throttle.Need{{Limit: "hourly", Cost: 2}}},
-		"limit others is for other apps: see apps: and app: in the config": {Needs: []throttle.Need{{Limit: "others", Cost: 1}}},
-		"": hourly,
-	} {
-		got := ""
-		if err := checkNeeds(conf, "default", rule); err != nil {
-			got = err.Error()
-		}
-		if got != want {
-			t.Errorf("%+v: %q, want %q", rule, got, want)
-		}
 	}
 }
 

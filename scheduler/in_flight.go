@@ -21,6 +21,7 @@ type inFlight struct {
 	attempts   map[string]*attempt           // by job ID
 	last       int64                         // number of the last attempt
 	occupied   int                           // number of occupied worker slots
+	handlers   int                           // number of handlers that have not returned
 	putBacks   map[*attempt]*asynqdb.PutBack // put-backs that Redis may not have written
 	heartbeats atomic.Int64                  // begins and ends of calls of asynq's heartbeat: odd while one waits for Redis
 }
@@ -94,6 +95,7 @@ func (f *inFlight) run(a *attempt, parent *runContext) bool {
 		return false
 	}
 	a.isTaken, a.asynq = true, parent
+	f.handlers++
 	return true
 }
 
@@ -182,6 +184,14 @@ func (f *inFlight) returned(a *attempt) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	a.isReturned = true
+	f.handlers--
+}
+
+// allReturned reports whether all handlers that were called have returned.
+func (f *inFlight) allReturned() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.handlers == 0
 }
 
 // isUnwritten reports whether the handler of an attempt has returned and asynq is done with the

@@ -14,7 +14,8 @@ import (
 )
 
 // A handler, or a goroutine that the handler has started, calls the functions of this file with the
-// handler's context.
+// handler's context. Reports also reach the limiter after that context has ended, for example because
+// the server stops: they have reportTimeout from then on.
 
 type (
 	attemptKey struct{} // the context key of a running attempt
@@ -100,6 +101,8 @@ func ReportRateLimit(ctx context.Context, until time.Time) {
 	if a, ok := attemptOf(ctx); ok && time.Until(until) > 0 && len(a.decision.Taken) > 0 {
 		d, needs := time.Until(until), a.rule.blockedNeeds()
 		go a.scope.blockOtherShards(d, needs)
+		ctx, cancel := reportContext(ctx)
+		defer cancel()
 		a.logFailedReport(a.scope.limiter.Internals().BlockFor(ctx, d, needs...))
 	}
 }
@@ -110,8 +113,15 @@ func ReportRateLimit(ctx context.Context, until time.Time) {
 // a job without permits. It takes a round trip. If the call fails, the Server logs the error.
 func ReportOverload(ctx context.Context) {
 	if a, ok := attemptOf(ctx); ok && len(a.decision.Taken) > 0 {
+		ctx, cancel := reportContext(ctx)
+		defer cancel()
 		a.logFailedReport(a.scope.limiter.Accepted(ctx, a.decision.At, waitdb.Overload, a.rule.blockedNeeds()...))
 	}
+}
+
+// reportContext returns a context for a report to the limiter. It outlives ctx.
+func reportContext(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), reportTimeout)
 }
 
 func (a *attempt) logFailedReport(err error) {
@@ -125,11 +135,17 @@ func (a *attempt) logFailedReport(err error) {
 // [throttle.Limiter.Settle]. The last call counts. Settle does nothing if the job has no permits of
 // the limit. It takes one round trip for each key. It returns the limiter's error, or an error if
 // ctx is not the context of a Server's handler.
+//
+// A handler that is canceled, for example in a shutdown, can still settle what its call has cost. Its
+// next attempt takes the estimate again, so what the canceled attempt does not settle is paid twice. A
+// Shutdown waits up to a second for handlers that it has canceled.
 func Settle(ctx context.Context, limit string, cost int) error {
 	a, ok := attemptOf(ctx)
 	if !ok {
 		return errors.New("settle: want the context of a handler of a scheduler.Server")
 	}
+	ctx, cancel := reportContext(ctx)
+	defer cancel()
 	a.reports.Lock()
 	defer a.reports.Unlock()
 	for _, t := range a.decision.Taken {

@@ -18,7 +18,8 @@ import (
 )
 
 const (
-	// reportTimeout is the timeout of calls to the limiter after a handler has returned.
+	// reportTimeout is the timeout of a handler's reports to the limiter, and of calls to the limiter
+	// after the handler has returned.
 	reportTimeout = 5 * time.Second
 	// maxMargin is the maximum time between the cancellation of a handler and the end of its lease.
 	maxMargin = 5 * time.Second
@@ -152,7 +153,7 @@ func (a *attempt) permitsTooOld() bool {
 // refund gives back permits that the job took and cannot use any more. If a call of Settle fails,
 // its permits stay taken.
 func (a *attempt) refund(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), reportTimeout)
+	ctx, cancel := reportContext(ctx)
 	defer cancel()
 	for _, t := range a.decision.Taken {
 		if a.scope.limiter.Settle(ctx, a.decision.Decision, t.Limit, t.Key, 0) == nil {
@@ -224,7 +225,7 @@ func (a *attempt) afterRun(ctx context.Context, err error) error {
 	a.reports.Lock()
 	defer a.reports.Unlock()
 	took := cmp.Or(a.latency, time.Since(a.began))
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), reportTimeout)
+	ctx, cancel := reportContext(ctx)
 	defer cancel()
 	if isUnable(err) {
 		err = a.putBackUnable(err, false)

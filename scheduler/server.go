@@ -344,6 +344,7 @@ func (s *Server) stopFetching() {
 // cancels their handlers' contexts. Their leases on concurrency limits are kept until the handlers
 // return. The timeout also applies to RuleFor and to functions of the configuration.
 //
+// Shutdown waits up to a second for canceled handlers, in which they can [Settle] what they have used.
 // Shutdown returns at most a second after the ShutdownTimeout, even if Redis does not answer. Jobs
 // that it could not put back stay in asynq, and run again when their leases have ended. If a call to
 // Redis hangs, its goroutine ends with the call, after Shutdown has returned: a client of go-redis
@@ -376,6 +377,9 @@ func (s *Server) finish(isStarted bool) {
 	s.asynq.Shutdown()
 	if !isStarted {
 		return
+	}
+	for !s.inFlight.allReturned() && s.calls.Err() == nil {
+		sleep(s.calls, goodbyeTime)
 	}
 	s.stopCancels()
 	ended := make(chan struct{})

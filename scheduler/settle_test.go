@@ -9,6 +9,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/headgate/headgate/internal/testutil/redistest"
 	"github.com/headgate/headgate/throttle"
 	"github.com/headgate/headgate/throttle/throttletest"
 )
@@ -85,4 +86,62 @@ func TestSettle_AfterReset(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestSettle_Canceled: a canceled handler settles what its call has cost, and gives the other permits
+// back. A shutdown returns after the settlement is written.
+func TestSettle_Canceled(t *testing.T) {
+	const estimate, used = 1000, 100
+	limit := throttle.Limit{Name: "tokens", Kind: throttle.TokenBucket, Rate: throttle.PerDay(1), Capacity: estimate}
+	ends := map[string]func(st *stack){
+		"shutdown": func(st *stack) { st.server.Shutdown() },
+		"operator": func(st *stack) { st.must(st.tasks.CancelProcessing("j")); time.Sleep(time.Second) },
+		"timeout":  func(*stack) { time.Sleep(2 * time.Minute) },
+	}
+	prepare := func() (s settings, begun, settled chan error) {
+		begun, settled = make(chan error, 2), make(chan error, 2)
+		s = settings{config: asynq.Config{Concurrency: 1, ShutdownTimeout: time.Second}, limits: []throttle.Limit{limit}}
+		s.rule = always(Rule{Needs: []throttle.Need{{Limit: limit.Name, Cost: estimate}}})
+		s.handle = func(ctx context.Context, _ *asynq.Task) error {
+			begun <- nil
+			<-ctx.Done()
+			settled <- Settle(ctx, limit.Name, used)
+			return ctx.Err()
+		}
+		return s, begun, settled
+	}
+	check := func(t *testing.T, st *stack, settled chan error) {
+		t.Helper()
+		st.must(<-settled)
+		if d, err := st.limiter.AllowN(t.Context(), limit.Name, "", 0); err != nil || d.Remaining != estimate-used {
+			t.Errorf("%d permits remain (%v), want %d", d.Remaining, err, estimate-used)
+		}
+	}
+	for name, end := range ends {
+		t.Run(name, func(t *testing.T) {
+			s, _, _ := prepare()
+			virtual(t, s, func(t *testing.T, st *stack) {
+				var begun, settled chan error
+				s, begun, settled = prepare() // channels belong to the bubble
+				st.handle = s.handle
+				_, err := st.client.Enqueue(asynq.NewTask("job", nil, asynq.TaskID("j"), asynq.Timeout(time.Minute), asynq.MaxRetry(0)))
+				st.must(err)
+				<-begun
+				end(st)
+				if len(settled) == 0 {
+					t.Error("the shutdown ended before the settlement")
+				}
+				check(t, st, settled)
+			})
+		})
+	}
+	t.Run("shutdown of a worker of a real Redis", func(t *testing.T) {
+		s, begun, settled := prepare()
+		st := start(t, redistest.Run(t).Client(), s)
+		_, err := st.client.Enqueue(asynq.NewTask("job", nil, asynq.TaskID("j")))
+		st.must(err)
+		<-begun
+		st.server.Shutdown()
+		check(t, st, settled)
+	})
 }

@@ -152,6 +152,7 @@ func (f *Feedback) reportError(ctx context.Context, err error) error {
 // permits. A job that will be retried keeps the permits of funnels, token buckets and concurrency
 // limits, because it must not call a host that is down faster than these limits allow.
 func (f *Feedback) returnPermits(ctx context.Context, failed error) {
+	ctx = context.WithoutCancel(ctx) // the limits' kinds are needed after a cancellation, too
 	limiter, _ := scheduler.GetLimiter(ctx)
 	d, _ := scheduler.GetDecision(ctx)
 	for _, t := range d.Taken {

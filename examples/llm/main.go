@@ -19,6 +19,7 @@ import (
 	"log"
 	"net/http"
 	"os"
+	"time"
 
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
@@ -29,6 +30,10 @@ import (
 )
 
 const maxTokens = 300 // of an answer
+
+// config lets a call that began before a signal finish. What stops the program, such as systemd, must
+// wait longer than that. An interrupted call has paid its estimate and is made again.
+var config = asynq.Config{Concurrency: 10, ShutdownTimeout: 90 * time.Second}
 
 var limits = []throttle.Limit{
 	{Name: "requests", Kind: throttle.TokenBucket, Rate: throttle.PerMinute(500), Capacity: 10},
@@ -90,7 +95,7 @@ func main() {
 		log.Fatal(err)
 	}
 	rdb := redis.NewClient(opts)
-	server, err := scheduler.NewServer(rdb, scheduler.Rules{Limits: limits, RuleFor: needs}, asynq.Config{Concurrency: 10})
+	server, err := scheduler.NewServer(rdb, scheduler.Rules{Limits: limits, RuleFor: needs}, config)
 	if err != nil {
 		log.Fatal(err)
 	}

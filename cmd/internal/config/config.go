@@ -45,7 +45,9 @@ type Config struct {
 	// StrictPriority serves a queue only while all queues of greater weight are empty.
 	StrictPriority bool `yaml:"strict_priority"`
 	// ShutdownTimeout is the time that running jobs have to finish when the worker stops. After this
-	// time, unfinished jobs go back to their queues.
+	// time, unfinished jobs go back to their queues. Calls that stream for a minute need more than a
+	// minute here, and what stops the worker must wait for two seconds more: TimeoutStopSec of systemd,
+	// stop_grace_period of a container.
 	ShutdownTimeout time.Duration `yaml:"shutdown_timeout"`
 	// ArchiveRetention is the time for which jobs that failed for good are kept.
 	ArchiveRetention time.Duration `yaml:"archive_retention"`

@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help deps test quick slow race fuzz sim path lint fmt bench chaos demo screenshots up
+.PHONY: help build install release image deps test quick slow race fuzz sim path lint fmt bench chaos demo screenshots up
 
 GOLANGCI := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 GOTEST   := go test -count=1 -timeout 1h
@@ -20,6 +20,38 @@ endef
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+# The version says the commit. An archive of the sources has none.
+VERSION   ?= $(shell git --git-dir=$(CURDIR)/.git describe --tags --always --dirty 2>/dev/null)
+PREFIX    ?= /usr/local
+OUT       ?= out
+DIST      ?= dist
+PLATFORMS ?= linux/amd64 linux/arm64 darwin/amd64 darwin/arm64
+IMAGE     ?= headgate
+BUILD     := CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags "-s -w -X github.com/headgate/headgate/internal/version.linked=$(VERSION)"
+
+build: ## build headgate-worker and headgate-enqueue in the folder OUT (out)
+	$(BUILD) -o $(OUT)/headgate-worker ./cmd/worker
+	$(BUILD) -o $(OUT)/headgate-enqueue ./cmd/enqueue
+
+install: build ## build both commands and install them in PREFIX/bin (/usr/local/bin)
+	@bin=$(DESTDIR)$(PREFIX)/bin; \
+	if mkdir -p "$$bin" 2>/dev/null && [ -w "$$bin" ]; then as=; else as=$(SUDO); fi; \
+	$$as install -d "$$bin" && $$as install -m 755 $(OUT)/headgate-worker $(OUT)/headgate-enqueue "$$bin" && \
+	echo "installed headgate-worker and headgate-enqueue in $$bin" && \
+	case ":$$PATH:" in *":$$bin:"*) ;; *) echo "$$bin is not in your PATH" ;; esac
+
+release: ## build an archive of static commands for each of PLATFORMS, and their checksums, in DIST
+	@rm -rf $(DIST) && for platform in $(PLATFORMS); do \
+		name=headgate-$(VERSION)-$${platform%/*}-$${platform#*/} && \
+		GOOS=$${platform%/*} GOARCH=$${platform#*/} $(MAKE) --no-print-directory build OUT=$(DIST)/$$name && \
+		cp LICENSE README.md $(DIST)/$$name && tar -C $(DIST) -czf $(DIST)/$$name.tar.gz $$name && rm -r $(DIST)/$$name || exit 1; \
+	done; \
+	cd $(DIST) && { sha256sum *.tar.gz 2>/dev/null || shasum -a 256 *.tar.gz; } | tee SHA256SUMS
+
+image: ## build the container image IMAGE (headgate)
+	docker build --build-arg VERSION=$(VERSION) -t $(IMAGE):$(or $(VERSION),latest) -t $(IMAGE):latest .
+	@echo "built the image $(IMAGE):$(or $(VERSION),latest), which is $(IMAGE):latest, too"
 
 # The tests start Redis, Prometheus, Alertmanager and a browser themselves. BENCH adds the programs that
 # only the benchmarks need. sudo asks for a password only if something is missing.

@@ -266,7 +266,7 @@ var timeLimits = []struct{ waits, constants, then, sees string }{
 		"red only if Redis counts as away",
 	},
 	{
-		"`worker health`, for the worker",
+		"`headgate-worker health`, for the worker",
 		"cmd/worker.healthTimeout",
 		"it ends",
 		"exit code 1",
@@ -431,13 +431,13 @@ var timeLimits = []struct{ waits, constants, then, sees string }{
 		"A worker, for its next sign of life",
 		"internal/stats.lostAfter",
 		"it counts as lost",
-		"lost in `worker status`, until it is back",
+		"lost in `headgate-worker status`, until it is back",
 	},
 	{
 		"The lease of an active job, which its worker extends; what asynq waits after it",
 		"internal/asynqdb.LeaseTime scheduler.recovererDelay",
 		"another worker runs the job",
-		"the attempts of `worker job ID`",
+		"the attempts of `headgate-worker job ID`",
 	},
 	{
 		"The rest of a lease, for a fetched job to start",

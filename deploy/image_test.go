@@ -116,7 +116,7 @@ func TestImage(t *testing.T) {
 		t.Errorf("it copies %q, want %q", copies, want)
 	}
 	bin := build(t)
-	for _, name := range []string{"worker", "enqueue"} {
+	for _, name := range []string{"headgate-worker", "headgate-enqueue"} {
 		checkStatic(t, filepath.Join(bin, name))
 	}
 	_, check, _ := strings.Cut(texts(last, "HEALTHCHECK")[0], " CMD ")

@@ -133,7 +133,7 @@ func (s *scope) compareLimits(ctx context.Context) {
 	for i, name := range names {
 		text, now, file := l.byName[name].String(), stored[i]["text"], stored[i]["file"]
 		if before == nil && stored[i]["paused"] != "" && !lost[i] {
-			s.log.Warn("a limit is paused", "limit", name, "to resume", "worker limits resume "+name)
+			s.log.Warn("a limit is paused", "limit", name, "to resume", "headgate-worker limits resume "+name)
 		}
 		switch {
 		case lost[i]:

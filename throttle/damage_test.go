@@ -186,7 +186,7 @@ func TestAllow_ScriptFails(t *testing.T) {
 				expect(t, "an unavailable limiter", errors.Is(err, throttle.ErrUnavailable), true)
 			}
 		}
-		if len(failed) != 1 || !strings.Contains(failed[0], `: worker limits reset `+limit+` --key "not this one": `) || strings.Contains(failed[0], "user_script") {
+		if len(failed) != 1 || !strings.Contains(failed[0], `: headgate-worker limits reset `+limit+` --key "not this one": `) || strings.Contains(failed[0], "user_script") {
 			t.Errorf("of limit %s failed: %q", limit, failed)
 		}
 	}

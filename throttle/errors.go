@@ -39,7 +39,7 @@ func scriptError(needs []Need, err error) error {
 	}
 	var resets []string
 	for _, n := range needs {
-		resets = append(resets, fmt.Sprintf("worker limits reset %s --key %q", n.Limit, n.Key))
+		resets = append(resets, fmt.Sprintf("headgate-worker limits reset %s --key %q", n.Limit, n.Key))
 	}
 	return fmt.Errorf("%w: Redis holds corrupt data; if a meter is corrupt, reset it with: %s: %w",
 		ErrUnavailable, strings.Join(resets, "; "), err)

@@ -73,7 +73,7 @@ func (c *crawlCommand) Run(ctx context.Context, stdio cli.IO) error {
 		return err
 	}
 	if !c.JSON {
-		fmt.Fprintf(stdio.Out, "crawl %s: see \"worker crawls %s\"\n", c.Name, c.Name)
+		fmt.Fprintf(stdio.Out, "crawl %s: see \"%s crawls %s\"\n", c.Name, cli.Worker, c.Name)
 	}
 	return nil
 }
@@ -99,7 +99,7 @@ func (c *crawlCommand) restart(ctx context.Context, conf *config.Config, stdio c
 	}
 	n, err := q.Apply(ctx, inspect.Delete, old, jobs)
 	if n > 0 {
-		fmt.Fprintf(stdio.Err, "enqueue: deleted %s of the previous crawl\n", display.Count(n, "waiting job"))
+		fmt.Fprintf(stdio.Err, "%s: deleted %s of the previous crawl\n", cli.Enqueue, display.Count(n, "waiting job"))
 	}
 	return err
 }

@@ -136,7 +136,7 @@ func (e *enqueuer) fill(l *line) (err error) {
 	l.Checked, err = l.Check(e.defaults, e.config)
 	if l.Warning != "" && !e.warned[l.Type] {
 		e.warned[l.Type] = true
-		fmt.Fprintf(e.stdio.Err, "enqueue: %stype %q %s\n", l.where(), l.Type, l.Warning)
+		fmt.Fprintf(e.stdio.Err, "%s: %stype %q %s\n", cli.Enqueue, l.where(), l.Type, l.Warning)
 	}
 	return err
 }
@@ -195,7 +195,7 @@ func (e *enqueuer) send(ctx context.Context) (failed error) {
 		}
 		e.use(rdb, end)
 		if text := e.config.Redis.LeftBehind(ctx); text != "" {
-			fmt.Fprintln(e.stdio.Err, "enqueue: "+text)
+			fmt.Fprintln(e.stdio.Err, cli.Enqueue+": "+text)
 		}
 	}
 	for batch := range slices.Chunk(e.batch, batchSize) {
@@ -277,9 +277,9 @@ const maxShown = 20
 func (e *enqueuer) reject(l line, err error) {
 	switch n := e.bad + e.existing; {
 	case n <= maxShown:
-		fmt.Fprintf(e.stdio.Err, "enqueue: %s%s\n", l.where(), cli.Line(err.Error()))
+		fmt.Fprintf(e.stdio.Err, "%s: %s%s\n", cli.Enqueue, l.where(), cli.Line(err.Error()))
 	case n == maxShown+1:
-		fmt.Fprintln(e.stdio.Err, "enqueue: further errors are only counted")
+		fmt.Fprintln(e.stdio.Err, cli.Enqueue+": further errors are only counted")
 	}
 }
 
@@ -289,10 +289,10 @@ func (e *enqueuer) reject(l line, err error) {
 func (e *enqueuer) warn() (running bool) {
 	conf, stderr := e.config, e.stdio.Err
 	for _, name := range slices.Sorted(maps.Keys(e.unkept)) {
-		fmt.Fprintf(stderr, "enqueue: answers of %s are kept for \"worker results\" only if the worker's config has a retention for the task: use --retention 24h, or set retention: 24h there\n", name)
+		fmt.Fprintf(stderr, "%s: answers of %s are kept for \"%s results\" only if the worker's config has a retention for the task: use --retention 24h, or set retention: 24h there\n", cli.Enqueue, name, cli.Worker)
 	}
 	for _, name := range slices.Sorted(maps.Keys(e.unset)) {
-		fmt.Fprintf(stderr, "enqueue: jobs of %s have asynq's default %s: the config here has no task %s, and the worker's config does not change that\n", name, e.unset[name], name)
+		fmt.Fprintf(stderr, "%s: jobs of %s have asynq's default %s: the config here has no task %s, and the worker's config does not change that\n", cli.Enqueue, name, e.unset[name], name)
 	}
 	servers, err := asynq.NewInspectorFromRedisClient(e.rdb).Servers()
 	if err != nil {
@@ -309,8 +309,8 @@ func (e *enqueuer) warn() (running bool) {
 	}
 	left := slices.DeleteFunc(slices.Sorted(maps.Keys(e.queues)), func(queue string) bool { return served[queue] > 0 })
 	if len(left) > 0 {
-		fmt.Fprintf(stderr, "enqueue: %s jobs of queue %s, only of %s: the jobs wait until a worker serves it\n",
-			by, strings.Join(left, ", "), strings.Join(slices.Sorted(maps.Keys(served)), ", "))
+		fmt.Fprintf(stderr, "%s: %s jobs of queue %s, only of %s: the jobs wait until a worker serves it\n",
+			cli.Enqueue, by, strings.Join(left, ", "), strings.Join(slices.Sorted(maps.Keys(served)), ", "))
 	}
 	return len(servers) > 0
 }
@@ -328,7 +328,7 @@ func (e *enqueuer) close(err error) error {
 		return lost // the data was not saved: this matters more than err
 	}
 	if redis.IsZero() && !running {
-		fmt.Fprintf(e.stdio.Err, "enqueue: no Redis is configured and no worker is running: the jobs wait in %s for the next \"worker run\"\n", redis.Folder())
+		fmt.Fprintf(e.stdio.Err, "%s: no Redis is configured and no worker is running: the jobs wait in %s for the next \"%s run\"\n", cli.Enqueue, redis.Folder(), cli.Worker)
 	}
 	return err
 }

@@ -16,15 +16,15 @@ import (
 	"github.com/headgate/headgate/cmd/internal/jobspec"
 )
 
-func main() { cli.Process(execute) }
+func main() { cli.Process("enqueue", execute) }
 
 func execute(ctx context.Context, args []string, stdio cli.IO) int {
 	if len(args) > 0 && args[0] == "crawl" {
 		var c crawlCommand
-		return cli.Main(ctx, "enqueue crawl", aboutCrawl, &c, &c.Globals, args[1:], stdio)
+		return cli.Main(ctx, cli.Enqueue+" crawl", aboutCrawl, &c, &c.Globals, args[1:], stdio)
 	}
 	var c command
-	return cli.Main(ctx, "enqueue", about, &c, &c.Globals, args, stdio)
+	return cli.Main(ctx, cli.Enqueue, about, &c, &c.Globals, args, stdio)
 }
 
 type command struct {

@@ -146,7 +146,7 @@ func (p *plan) forecast(ctx context.Context, conf *config.Config, notes io.Write
 		last = b.OrLater(last)
 	}
 	if withoutRule > 0 {
-		fmt.Fprintf(notes, "enqueue: the plan does not include %s of queues that this config does not serve\n", display.Count(withoutRule, "pending job"))
+		fmt.Fprintf(notes, "%s: the plan does not include %s of queues that this config does not serve\n", cli.Enqueue, display.Count(withoutRule, "pending job"))
 	}
 	p.note(conf, q, notes)
 	return first, last, nil
@@ -161,19 +161,19 @@ func (p *plan) note(conf *config.Config, q *inspect.Queues, notes io.Writer) {
 		servers, err = q.Inspector.Servers()
 	}
 	if err == nil && len(servers) == 0 {
-		fmt.Fprintln(notes, "enqueue: no worker is running; the times assume that one starts now")
+		fmt.Fprintln(notes, cli.Enqueue+": no worker is running; the times assume that one starts now")
 	}
 	for _, queue := range slices.Sorted(maps.Keys(p.queues)) {
 		name := conf.Sharded.Names(queue)[0]
 		serves := func(s *asynq.ServerInfo) bool { return s.Queues[name] > 0 }
 		if len(servers) > 0 && !slices.ContainsFunc(servers, serves) {
-			fmt.Fprintf(notes, "enqueue: no worker serves queue %s; the times assume that one starts now\n", queue)
+			fmt.Fprintf(notes, "%s: no worker serves queue %s; the times assume that one starts now\n", cli.Enqueue, queue)
 		}
 		if q == nil {
 			continue
 		}
 		if info, err := q.Inspector.GetQueueInfo(name); err == nil && info.Paused {
-			fmt.Fprintf(notes, "enqueue: queue %s is paused; the times assume that it is resumed now\n", queue)
+			fmt.Fprintf(notes, "%s: queue %s is paused; the times assume that it is resumed now\n", cli.Enqueue, queue)
 		}
 	}
 }

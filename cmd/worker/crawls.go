@@ -26,7 +26,7 @@ type crawlsCommand struct {
 func (c *crawlsCommand) Validate() error {
 	switch {
 	case c.URLs && c.Name == "":
-		return errors.New("--urls requires the name of a crawl: worker crawls NAME --urls")
+		return errors.New("--urls requires the name of a crawl: \"worker crawls NAME --urls\"")
 	case !c.URLs && (c.State != "" || c.CSV):
 		return errors.New("--state and --csv: want --urls, too")
 	case c.JSON && c.CSV:

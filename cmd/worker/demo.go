@@ -70,7 +70,7 @@ func (c *demoCommand) Run(ctx context.Context, stdio cli.IO) error {
 	web := worker.HTTPServer(mux)
 	go func() { _ = web.Serve(l) }()
 	defer worker.CloseServer(web)
-	fmt.Fprintf(stdio.Err, "worker: watch it at http://%s/\n", l.Addr())
+	fmt.Fprintf(stdio.Err, "%s: watch it at http://%s/\n", cli.Worker, l.Addr())
 
 	client := scheduler.NewClient(rdb)
 	for i := range c.Jobs {

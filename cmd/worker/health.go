@@ -13,7 +13,7 @@ import (
 )
 
 type healthCommand struct {
-	Address string `arg:"" default:":9090" help:"Address of the worker, as in worker run --listen (default ${default})."`
+	Address string `arg:"" default:":9090" help:"Address of the worker, as in \"worker run --listen\" (default ${default})."`
 	Ready   bool   `help:"Check readiness: Redis answers and accepts writes, and the config has no errors."`
 	pageToken
 }

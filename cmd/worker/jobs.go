@@ -103,7 +103,7 @@ func (c *jobsList) Run(ctx context.Context, conn *connection, stdio cli.IO) erro
 		rows[i] = newJobView(job)
 	}
 	if more {
-		fmt.Fprintln(stdio.Err, "worker: there are more jobs: use a filter, or a larger --max")
+		fmt.Fprintln(stdio.Err, cli.Worker+": there are more jobs: use a filter, or a larger --max")
 	}
 	return cli.List(stdio.Out, c.JSON, rows, "no jobs match", "ID", "QUEUE", "TYPE", "STATE", "SINCE", "NEXT", "WHY")
 }

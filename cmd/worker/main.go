@@ -17,7 +17,7 @@ import (
 	"github.com/headgate/headgate/scheduler/cron"
 )
 
-func main() { cli.Process(execute) }
+func main() { cli.Process("worker", execute) }
 
 const manual = `Runs jobs within their limits, and manages limits, jobs and queues.
 
@@ -47,7 +47,7 @@ func execute(ctx context.Context, args []string, stdio cli.IO) int {
 	c := commands{Jobs: newJobsCommand(), Limits: newLimitsCommand(), Queues: newQueuesCommand(), Schedules: newSchedulesCommand()}
 	conn := &connection{globals: &c.Globals, stderr: stdio.Err}
 	defer conn.close()
-	return cli.Main(ctx, "worker", manual, &c, &c.Globals, args, stdio, kong.Bind(conn),
+	return cli.Main(ctx, cli.Worker, manual, &c, &c.Globals, args, stdio, kong.Bind(conn),
 		kong.BindToProvider(conn.queues), kong.BindToProvider(conn.schedules))
 }
 
@@ -94,7 +94,7 @@ func (c *connection) open(ctx context.Context) (conf *config.Config, rdb redis.U
 	if conf, err = c.load(); err != nil {
 		return nil, nil, err
 	}
-	notice := time.AfterFunc(noticeAfter, func() { fmt.Fprintln(c.stderr, "worker: waiting for Redis, which has not answered yet") })
+	notice := time.AfterFunc(noticeAfter, func() { fmt.Fprintln(c.stderr, cli.Worker+": waiting for Redis, which has not answered yet") })
 	defer notice.Stop()
 	rdb, c.end, err = conf.Redis.Connect(ctx)
 	return conf, rdb, err

@@ -228,7 +228,7 @@ func (f *folder) put(r result) error {
 			return nil
 		}
 		f.differed++
-		fmt.Fprintf(f.stdio.Err, "worker: %s exists with other content and is not replaced\n", name)
+		fmt.Fprintf(f.stdio.Err, "%s: %s exists with other content and is not replaced\n", cli.Worker, name)
 		return nil
 	}
 	if err == nil {

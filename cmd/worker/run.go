@@ -46,7 +46,7 @@ func (c *runCommand) Run(ctx context.Context, g *cli.Globals, stdio cli.IO) erro
 	}
 	log := c.Logger(stdio.Err)
 	slog.SetDefault(log) // for lines that no logger of the worker writes
-	return c.Report(log, "the worker cannot continue", c.start(ctx, g, log, c.LogOutput("worker", stdio)))
+	return c.Report(log, "the worker cannot continue", c.start(ctx, g, log, c.LogOutput(cli.Worker, stdio)))
 }
 
 func (c *runCommand) start(ctx context.Context, g *cli.Globals, log *slog.Logger, stdio cli.IO) error {
@@ -85,7 +85,7 @@ func (c *runCommand) start(ctx context.Context, g *cli.Globals, log *slog.Logger
 // warnOfLeft warns of jobs and used permits in the embedded Redis if the config has another Redis.
 func warnOfLeft(ctx context.Context, conf *config.Config, stdio cli.IO) {
 	if text := conf.Redis.LeftBehind(ctx); text != "" {
-		fmt.Fprintln(stdio.Err, "worker: "+text)
+		fmt.Fprintln(stdio.Err, cli.Worker+": "+text)
 	}
 }
 
@@ -151,7 +151,7 @@ func printSetup(out io.Writer, path string, conf *config.Config) {
 		}
 	}
 	if len(unkept) > 0 {
-		line("answers", "of %s are not kept; set retention: 24h for the task to keep them for \"worker results\"", strings.Join(unkept, ", "))
+		line("answers", "of %s are not kept; set retention: 24h for the task to keep them for \"%s results\"", strings.Join(unkept, ", "), cli.Worker)
 	}
 	for _, name := range slices.Sorted(maps.Keys(conf.Commands)) {
 		line("command", "%s %s", name, conf.Commands[name])
@@ -196,7 +196,7 @@ func check(ctx context.Context, g *cli.Globals, conf *config.Config, stdio cli.I
 		return err
 	}
 	for _, warning := range warnings {
-		fmt.Fprintln(stdio.Err, "worker: "+warning)
+		fmt.Fprintln(stdio.Err, cli.Worker+": "+warning)
 	}
 	_, err = fmt.Fprintln(stdio.Out, "the config is valid")
 	return err

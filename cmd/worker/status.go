@@ -120,8 +120,8 @@ func printStatus(out io.Writer, scope string, s *inspect.Status, limits []limitS
 	}
 	for _, q := range s.Queues {
 		if q.ArchiveGrows() {
-			fmt.Fprintf(out, "%s of queue %s were archived in the last hour: worker jobs list --queue %s --state archived says why\n",
-				display.Count(q.ArchivedLately, "job"), q.Queue, q.Queue)
+			fmt.Fprintf(out, "%s of queue %s were archived in the last hour: \"%s jobs list --queue %s --state archived\" says why\n",
+				display.Count(q.ArchivedLately, "job"), q.Queue, cli.Worker, q.Queue)
 		}
 	}
 	for _, f := range s.Foreign {

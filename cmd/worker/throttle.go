@@ -48,7 +48,7 @@ func (c *throttleCommand) Run(ctx context.Context, q *inspect.Queues, stdio cli.
 	// Seconds are rounded up, so that a caller that waits for so long does not retry too early.
 	fmt.Fprintf(stdio.Out, "%d\n%d\n%d\n%.0f\n%.0f\n", limited, d.Capacity, d.Remaining, math.Ceil(retryAfter), math.Ceil(d.ResetAfter.Seconds()))
 	if d.Outcome == throttle.Impossible {
-		fmt.Fprintf(stdio.Err, "worker: quantity %d is above %d, the most that can pass at once\n", c.Quantity, d.Capacity)
+		fmt.Fprintf(stdio.Err, "%s: quantity %d is above %d, the most that can pass at once\n", cli.Worker, c.Quantity, d.Capacity)
 	}
 	return nil
 }

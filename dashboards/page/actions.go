@@ -101,7 +101,7 @@ func changeLimit(ctx context.Context, q *inspect.Queues, f url.Values) error {
 	}
 	impact, err := q.LimitChangeImpact(ctx, old.Limit, l)
 	if err == nil && impact != "" {
-		err = fmt.Errorf("%s: use \"worker limits set %s --yes\" to make this change", impact, l.Name)
+		err = fmt.Errorf("%s: use \"headgate-worker limits set %s --yes\" to make this change", impact, l.Name)
 	}
 	if err != nil {
 		return err

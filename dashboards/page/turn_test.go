@@ -47,7 +47,7 @@ func TestChange_ArchivesJobs(t *testing.T) {
 	w.wait("second", throttle.Need{Limit: "mail", Cost: 8})
 	for rate, code := range map[string]int{"9/s": 303, "4/s": 422} {
 		got := ask(p, request("POST", "/do", url.Values{"action": {"change"}, "limit": {"mail"}, "rate": {rate}}))
-		const want = "after this change, limit mail gives at most 4 permits at once, too few for 1 waiting job, which will be archived: use &#34;worker limits set mail --yes&#34;"
+		const want = "after this change, limit mail gives at most 4 permits at once, too few for 1 waiting job, which will be archived: use &#34;headgate-worker limits set mail --yes&#34;"
 		if text := body(t, got); got.StatusCode != code || code == 422 && !strings.Contains(text, want) {
 			t.Errorf("%s: %d, want %d\n%s", rate, got.StatusCode, code, text)
 		}

@@ -164,7 +164,7 @@ func missingRight(text, script string, line int, key string) (action, right stri
 		command = append(redisCall.FindStringSubmatch(lines[line-1]), "", "")[1]
 	}
 	if command == "" {
-		return UnnamedCommand, `run "worker run --check" as this user to see the missing right`
+		return UnnamedCommand, `run "headgate-worker run --check" as this user to see the missing right`
 	}
 	return "run " + strings.ToUpper(command), "the user needs +" + strings.ToLower(command)
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/script"
+	"github.com/headgate/headgate/internal/version"
 	"github.com/headgate/headgate/internal/waitdb"
 	"github.com/headgate/headgate/throttle"
 )
@@ -68,7 +69,7 @@ func New(rdb redis.UniversalClient, prefix string) *Recorder {
 	host, _ := os.Hostname()
 	return &Recorder{
 		rdb: rdb, Queues: rdb, prefix: prefix, processID: uuid.NewString(),
-		self:   Process{Host: host, PID: os.Getpid(), Version: version(), Started: time.Now()},
+		self:   Process{Host: host, PID: os.Getpid(), Version: version.Headgate(), Started: time.Now()},
 		limits: map[string]*LimitCounts{}, tasks: map[Task]*TaskCounts{}, stuck: map[StuckJob]bool{}, unsent: newSummary(),
 		Lateness: newHistogram(latencyBounds), Wait: newHistogram(waitBounds), Denials: newHistogram(denialBounds),
 		LimiterCalls: newHistogram(latencyBounds), Rounds: newHistogram(latencyBounds),

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"maps"
-	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
@@ -240,20 +239,6 @@ type StuckJob struct {
 	Queue string    `json:"queue"`
 	ID    string    `json:"id"`
 	Ended time.Time `json:"ended"` // when the context ended
-}
-
-// version returns headgate's version in this program.
-func version() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return "unknown"
-	}
-	for _, m := range info.Deps {
-		if m.Path == "github.com/headgate/headgate" {
-			return cmp.Or(m.Version, "(devel)")
-		}
-	}
-	return cmp.Or(info.Main.Version, "(devel)")
 }
 
 func (r *Recorder) reportAlive() {

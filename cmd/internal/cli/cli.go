@@ -10,7 +10,7 @@ import (
 	"os/user"
 	"reflect"
 	"regexp"
-	"runtime/debug"
+	"runtime"
 	"strconv"
 	"strings"
 
@@ -18,6 +18,7 @@ import (
 
 	"github.com/headgate/headgate/cmd/internal/config"
 	"github.com/headgate/headgate/cmd/internal/jobspec"
+	"github.com/headgate/headgate/internal/version"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -37,13 +38,16 @@ func Main(ctx context.Context, name, about string, grammar any, globals *Globals
 	parser, err := kong.New(grammar, append([]kong.Option{
 		mapper(func(text string) (string, error) { return text, nil }), mapper(parseInt), mapper(jobspec.ParseDuration), mapper(jobspec.ParseTime), mapper(throttle.ParseRate),
 		kong.Name(name), kong.Description(about),
-		kong.Vars{"version": version()},
+		kong.Vars{"version": versions()},
 		kong.Writers(stdio.Out, stdio.Err),
 		kong.Exit(func(code int) { panic(exitPanic(code)) }),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}),
 		kong.BindTo(throttle.WithActor(ctx, actor()), (*context.Context)(nil)), kong.Bind(stdio, globals),
 	}, options...)...)
 	if err != nil {
+		return report(stdio.Err, name, err)
+	}
+	if err := nameHelp(parser); err != nil {
 		return report(stdio.Err, name, err)
 	}
 	command, err := parser.Parse(joinNegative(args))
@@ -88,7 +92,7 @@ func report(stderr io.Writer, name string, err error) int {
 		return int(code)
 	}
 	for line := range strings.SplitSeq(err.Error(), "\n") {
-		fmt.Fprintf(stderr, "%s: %s\n", name, Line(asynqWords.ReplaceAllString(line, "$1")))
+		fmt.Fprintf(stderr, "%s: %s\n", name, Line(Named(asynqWords.ReplaceAllString(line, "$1"))))
 	}
 	if text := hint(name, err); text != "" {
 		fmt.Fprintf(stderr, "%s: %s\n", name, text)
@@ -264,18 +268,7 @@ func (c ExitCode) Error() string { return fmt.Sprintf("exit code %d", int(c)) }
 // exitPanic is the exit code with which kong ends a command. Main recovers the panic.
 type exitPanic int
 
-// version returns the versions of the program, of Go and of asynq. If the program was built from a
-// clone, its version contains the commit.
-func version() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return "unknown"
-	}
-	asynq := ""
-	for _, m := range info.Deps {
-		if m.Path == "github.com/hibiken/asynq" {
-			asynq = m.Version
-		}
-	}
-	return fmt.Sprintf("%s, %s, asynq %s", info.Main.Version, info.GoVersion, asynq)
+// versions returns the versions of the program, of Go and of asynq.
+func versions() string {
+	return fmt.Sprintf("%s, %s, asynq %s", version.Headgate(), runtime.Version(), version.Asynq())
 }

@@ -45,7 +45,7 @@ func List[Row any](w io.Writer, asJSON bool, rows []Row, emptyText string, title
 		return JSON(w, append([]Row{}, rows...)) // an empty list is printed as [], not as null
 	}
 	if len(rows) == 0 {
-		_, err := fmt.Fprintln(w, emptyText)
+		_, err := fmt.Fprintln(w, Named(emptyText))
 		return err
 	}
 	return Table(w, rows, titles...)

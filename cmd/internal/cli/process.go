@@ -31,10 +31,11 @@ var jobTime atomic.Int64
 // jobs can finish.
 func AllowJobs(d time.Duration) { jobTime.Store(int64(d)) }
 
-// Process runs a command and exits with its code. The first signal cancels the context. If the
+// Process runs a command, worker or enqueue, and exits with its code. The first signal cancels the context. If the
 // command does not end in time after that, Process exits with the code Failed. A second signal ends
 // the process at once.
-func Process(command func(ctx context.Context, args []string, stdio IO) (code int)) {
+func Process(command string, execute func(ctx context.Context, args []string, stdio IO) (code int)) {
+	setNames(command, os.Args[0])
 	ctx, cancel := context.WithCancel(context.Background())
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
@@ -45,7 +46,7 @@ func Process(command func(ctx context.Context, args []string, stdio IO) (code in
 	}()
 	code, ended := int(Failed), make(chan struct{})
 	go func() {
-		code = command(ctx, os.Args[1:], IO{In: os.Stdin, Out: os.Stdout, Err: os.Stderr})
+		code = execute(ctx, os.Args[1:], IO{In: os.Stdin, Out: os.Stdout, Err: os.Stderr})
 		close(ended)
 	}()
 	if !endsInTime(ctx, filepath.Base(os.Args[0]), ended, os.Stderr) {

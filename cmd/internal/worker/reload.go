@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/headgate/headgate/cmd/internal/cli"
 	"github.com/headgate/headgate/cmd/internal/config"
 	"github.com/headgate/headgate/internal/stats"
 	"github.com/headgate/headgate/throttle"
@@ -93,7 +94,7 @@ func (w *Worker) publishChecksum() {
 func (w *Worker) logRemoved(old, next *config.Config) {
 	for _, l := range old.Limits {
 		if !slices.ContainsFunc(next.Limits, func(n throttle.Limit) bool { return n.Name == l.Name }) {
-			w.log.Warn("a limit is no longer in the config file, but still in Redis", "remove it with", "worker limits delete "+l.Name)
+			w.log.Warn("a limit is no longer in the config file, but still in Redis", "remove it with", cli.Worker+" limits delete "+l.Name)
 		}
 	}
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/headgate/headgate/cmd/internal/cli"
 	"github.com/headgate/headgate/cmd/internal/config"
 	"github.com/headgate/headgate/cmd/internal/reaper"
 	"github.com/headgate/headgate/internal/asynqdb"
@@ -162,7 +163,7 @@ func (w *Worker) open(ctx context.Context, r config.Redis) (end func(), err erro
 		w.redis, err = r.Client()
 		return func() { config.CloseClient(w.redis) }, err
 	}
-	note := func(line string) { fmt.Fprintln(w.options.Notes, "worker: "+line) }
+	note := func(line string) { fmt.Fprintln(w.options.Notes, cli.Worker+": "+line) }
 	rdb, stop, err := r.ConnectOrCreate(ctx, note)
 	if err != nil {
 		return nil, err

@@ -227,8 +227,6 @@ func (r *rig) walkShut() {
 		r.check(r.acquireAll(1_000_000+i, 1_000_001+i, need))
 	}
 	process := uuid.NewString()
-	_, err := r.lanes.BecomeLeader(r.ctx, process, time.Hour, -1, "data")
-	r.check(err)
 	eight := func(name string, from int, call func(from, to int) error) {
 		r.measure("headgate", name+", 8 jobs", 1, func() { r.check(call(from, from+rigTurns)) })
 	}
@@ -241,9 +239,11 @@ func (r *rig) walkShut() {
 	limit.Rate, limit.Capacity = throttle.PerSecond(roomy), roomy
 	r.check(r.lanes.Set(r.ctx, limit))
 	lane := rigQueue + "\n" + limit.Name + "|"
+	r.lead(process)
 	r.grant(process, lane, 1) // the first of the lane is not in asynq
 	for from := 0; from < r.calls && r.err == nil; from += rigTurns {
 		var granted []throttle.JobID
+		r.lead(process) // because the calls of the jobs before have cut the lease
 		eight("grant", from, func(int, int) error { granted = r.grant(process, lane, rigTurns); return nil })
 		eight("promote", from, func(int, int) error {
 			_, err := asynqdb.New(r.rdb).Promote(r.ctx, granted...)
@@ -255,11 +255,21 @@ func (r *rig) walkShut() {
 	}
 }
 
+func (r *rig) lead(process string) {
+	_, err := r.lanes.BecomeLeader(r.ctx, process, time.Hour, -1, "data")
+	r.check(err)
+}
+
 // grant grants turns to a lane, and returns the granted jobs.
 func (r *rig) grant(process, lane string, jobs int) (granted []throttle.JobID) {
 	turns := slices.Repeat([]fairqueue.Turn{{Lane: lane, Advance: waitdb.Advance.Microseconds(), Held: []int64{0}}}, jobs)
-	_, results, _, err := r.lanes.Grant(r.ctx, process, turns)
+	_, results, leads, err := r.lanes.Grant(r.ctx, process, turns)
 	r.check(err)
+	if err == nil && !leads { // the machine stood still for longer than the lease
+		r.lead(process)
+		_, results, _, err = r.lanes.Grant(r.ctx, process, turns)
+		r.check(err)
+	}
 	for _, result := range results {
 		if result.Outcome != fairqueue.Granted {
 			r.check(fmt.Errorf("grant: %v", result))

@@ -242,10 +242,10 @@ var timeLimits = []struct{ waits, constants, then, sees string }{
 		"nothing",
 	},
 	{
-		"A command, for Redis",
-		"cmd/internal/config.reachTimeout cmd/internal/config.refusedTimeout",
-		"it ends; the shorter time counts while connections are refused",
-		"cannot reach Redis, exit code 1",
+		"A command or a request of the API, for Redis",
+		"cmd/internal/config.reachTimeout cmd/internal/api.redisTimeout cmd/internal/config.refusedTimeout",
+		"it ends; the shorter time counts for commands, while connections are refused",
+		"cannot reach Redis, exit code 1; status 503",
 	},
 	{
 		"A command without an answer of Redis",
@@ -284,8 +284,8 @@ var timeLimits = []struct{ waits, constants, then, sees string }{
 		"that the page could not be read, or that Redis does not answer",
 	},
 	{
-		"A client of the page, to send a request; the page, to answer it; a connection without one",
-		"cmd/internal/worker.requestTimeout cmd/internal/worker.answerTimeout cmd/internal/worker.idleTimeout",
+		"A client of the page, to send a request; the page, to answer it, and a client of the API, to send jobs; a connection without a request",
+		"cmd/internal/worker.requestTimeout cmd/internal/worker.answerTimeout cmd/internal/api.sendTimeout cmd/internal/worker.idleTimeout",
 		"the connection is closed",
 		"the client has an error",
 	},
@@ -498,7 +498,7 @@ var timeLimits = []struct{ waits, constants, then, sees string }{
 // notLimits are constants of time by which nothing ends or fails: pauses, intervals, windows, ages of
 // what is kept, and units.
 const notLimits = `
-cmd/internal/config.clusterReloadInterval cmd/internal/config.maxRetryBackoff cmd/internal/config.meterKept cmd/internal/config.pingInterval
+cmd/internal/api.retryAfter cmd/internal/config.clusterReloadInterval cmd/internal/config.maxRetryBackoff cmd/internal/config.meterKept cmd/internal/config.pingInterval
 cmd/internal/embedded.checkInterval cmd/internal/embedded.pingInterval cmd/internal/reaper.searchInterval
 cmd/internal/worker.awaitInterval cmd/internal/worker.checkInterval cmd/internal/worker.readInterval
 cmd/internal/worker.refusalWindow cmd/internal/worker.thenRetention cmd/worker.demoInterval

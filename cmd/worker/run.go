@@ -55,7 +55,7 @@ func (c *runCommand) start(ctx context.Context, g *cli.Globals, log *slog.Logger
 	if err != nil {
 		return err
 	}
-	if err := checkPage(conf.Listen, conf.Page); err != nil {
+	if err := checkTokens(conf); err != nil {
 		return err
 	}
 	if c.Check {
@@ -212,10 +212,15 @@ func (f pageToken) over(p config.Page) config.Page {
 	return p
 }
 
-// checkPage returns an error if other machines could open the page without a token.
-func checkPage(listen string, p config.Page) error {
+// checkTokens returns an error if other machines could open the page without a token, or with that of
+// the API.
+func checkTokens(conf *config.Config) error {
+	listen, p := conf.Listen, conf.Page
 	if err := p.Token.Validate(); err != nil { // the config has been checked, so the mistake is in the flag
 		return cli.Usagef("--page-token or HEADGATE_PAGE_TOKEN: %w", err)
+	}
+	if p.Token != "" && p.Token == conf.API.Token {
+		return cli.Usagef("api.token is the token of the page: want another one, which can only add jobs")
 	}
 	address, err := config.ListenAddress(listen)
 	if err != nil {

@@ -54,8 +54,8 @@ type Config struct {
 	// UnknownFor is how long a job is put back for other workers if the workers that take it do not
 	// know its type or command, or their config does not allow what it needs. Then it fails.
 	UnknownFor time.Duration `yaml:"unknown_for"`
-	// Listen is the address of the page, /metrics, /healthz and /readyz. An address without a host,
-	// such as ":9090", means localhost. The zero value means none.
+	// Listen is the address of the page, the API, /metrics, /healthz and /readyz. An address without a
+	// host, such as ":9090", means localhost. The zero value means none.
 	Listen string           `yaml:"listen"`
 	Limits []throttle.Limit // sorted by name
 	// Tasks are the types of jobs, and how each runs. Other types run without limits.
@@ -64,6 +64,8 @@ type Config struct {
 	HTTP HTTP `yaml:"http"`
 	// Page has the authentication and the permissions of the live page.
 	Page Page `yaml:"page"`
+	// API lets other programs add jobs over HTTP. The zero value means off.
+	API API `yaml:"api"`
 	// Crawl has the settings of crawls, such as the crawler's name and the folder for pages.
 	Crawl tasks.CrawlHandler `yaml:"crawl"`
 	// Commands are the commands that exec jobs may run.
@@ -140,6 +142,7 @@ func Parse(name string, data []byte) (*Config, error) {
 	d.normalizeOverrides(doc.Config.Limits, doc.Tasks)
 	d.checkHTTP(doc.HTTP)
 	d.checkPage(&doc.Page)
+	d.checkAPI(&doc.API)
 	d.checkCrawl(doc.Crawl)
 	d.checkSchedules(doc.Schedules, doc.Tasks, doc.Queues, types)
 	if len(d.errs) > 0 {

@@ -51,16 +51,36 @@ func (s Secret) Validate() error {
 	return nil
 }
 
-func (d *decoder) checkPage(p *Page) {
-	if err := p.Token.Validate(); err != nil {
-		d.errorf("page.token", "%v", err)
+// API is the api section: authentication of the programs that add jobs at the address of
+// "worker run --listen".
+type API struct {
+	// Token is the password of the programs that add jobs, at least 8 characters, and not that of the
+	// page. Who has it can add jobs, as enqueue does, and can do nothing else. Required.
+	Token Secret `yaml:"token"`
+}
+
+func (d *decoder) checkAPI(a *API) {
+	if d.has("api") && a.Token == "" {
+		d.errorf("api.token", "missing: want the password of the programs that add jobs, such as ${env:HEADGATE_API_TOKEN}")
 	}
+	d.checkToken("api.token", &a.Token)
+}
+
+// checkToken resolves a token, and adds an error if the token is too short or is not known here.
+func (d *decoder) checkToken(path string, token *Secret) {
+	if err := token.Validate(); err != nil {
+		d.errorf(path, "%v", err)
+	}
+	value, err := tasks.Secret(string(*token))
+	if d.wantOnMachine(err == nil, path, "%v", err); err == nil {
+		*token = Secret(value)
+	}
+}
+
+func (d *decoder) checkPage(p *Page) {
+	d.checkToken("page.token", &p.Token)
 	for i, name := range p.Redact {
 		d.want(name != "" && !strings.ContainsAny(name, "[]\\\n"), indexed("page.redact", i), "%q: want the name of a field or header, where * stands for any text", name)
-	}
-	value, err := tasks.Secret(string(p.Token))
-	if d.wantOnMachine(err == nil, "page.token", "%v", err); err == nil {
-		p.Token = Secret(value)
 	}
 }
 

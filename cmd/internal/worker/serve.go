@@ -17,6 +17,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"golang.org/x/net/netutil"
 
+	"github.com/headgate/headgate/cmd/internal/api"
 	"github.com/headgate/headgate/cmd/internal/config"
 	"github.com/headgate/headgate/dashboards/metrics"
 	"github.com/headgate/headgate/dashboards/page"
@@ -26,7 +27,7 @@ import (
 // maxScrapes bounds concurrent scrapes, because each scrape reads from Redis.
 const maxScrapes = 4
 
-// serveHTTP serves the page, metrics and health until end is called.
+// serveHTTP serves the page, the API, metrics and health until end is called.
 func (w *Worker) serveHTTP(l net.Listener, who config.Page) (end func(), err error) {
 	p, err := w.newPage(who)
 	if err != nil {
@@ -43,7 +44,7 @@ func (w *Worker) serveHTTP(l net.Listener, who config.Page) (end func(), err err
 	return func() { CloseServer(server) }, nil
 }
 
-// newMux routes the page, metrics and health. /healthz is public. If metricsArePublic is false,
+// newMux routes the page, the API, metrics and health. /healthz is public. If metricsArePublic is false,
 // /metrics and /readyz need the page's authentication, because they show names of limits and hosts.
 func newMux(w *Worker, p *page.Page, metricsArePublic bool) *http.ServeMux {
 	registry := prometheus.NewRegistry()
@@ -74,6 +75,8 @@ func newMux(w *Worker, p *page.Page, metricsArePublic bool) *http.ServeMux {
 			fmt.Fprintln(out, "but: "+text)
 		}
 	})))
+	c := w.startConfig
+	mux.Handle(api.Prefix, &api.Handler{Token: string(c.API.Token), Config: w.config.Load, Client: c.NewClient(w.redis)})
 	mux.Handle("/", p)
 	return mux
 }

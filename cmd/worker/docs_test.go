@@ -10,7 +10,7 @@ import (
 )
 
 var (
-	shownCommand = regexp.MustCompile("(?:`|(?m:^))worker ((?:-|[a-z]+)[^`\\n#]*)")
+	shownCommand = regexp.MustCompile("(?:`|(?m:^))(?:headgate-)?worker ((?:-|[a-z]+)[^`\\n#]*)")
 	subcommand   = regexp.MustCompile(`^[a-z]+$`)
 )
 

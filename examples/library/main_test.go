@@ -15,44 +15,18 @@ import (
 
 var block = regexp.MustCompile("(?ms)^```go\n(.*?)^```")
 
-// blocks are the pieces of Go in README.md: the program, and the two lines for a 429.
-func blocks(t *testing.T) (texts []string) {
+// readmeProgram is the program in README.md.
+func readmeProgram(t *testing.T) string {
 	t.Helper()
 	readme, err := os.ReadFile("../../README.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, match := range block.FindAllStringSubmatch(string(readme), -1) {
-		texts = append(texts, match[1])
+	blocks := block.FindAllStringSubmatch(string(readme), -1)
+	if len(blocks) != 1 {
+		t.Fatalf("README.md has %d blocks of Go, want one program", len(blocks))
 	}
-	if len(texts) != 2 {
-		t.Fatalf("README.md has %d blocks of Go, want the program and the two lines for a 429", len(texts))
-	}
-	return texts
-}
-
-// withFeedback is the program of README.md with its two lines for a 429, and a handler that
-// makes a call.
-func withFeedback(t *testing.T) string {
-	t.Helper()
-	texts := blocks(t)
-	program, lines := texts[0], strings.SplitAfter(texts[1], "\n")
-	const shown = `asynq.HandlerFunc(func(_ context.Context, task *asynq.Task) error {
-		log.Printf("calling %s", task.Payload())
-		return nil
-	})`
-	before, after, found := strings.Cut(program, "\terr = server.Run("+shown)
-	if !found || len(lines) != 3 {
-		t.Fatal("README.md has another handler, or not two lines for a 429")
-	}
-	return strings.Replace(before, `"log"`, "\"log\"\n\"net/http\"\n\n\"github.com/headgate/headgate/tasks\"", 1) +
-		"mux := asynq.NewServeMux()\n" + lines[0] + `mux.HandleFunc("call", func(ctx context.Context, task *asynq.Task) error {
-			resp, err := http.Get("http://" + string(task.Payload()))
-			if err != nil {
-				return err
-			}
-			defer resp.Body.Close()
-			` + lines[1] + "})\nerr = server.Run(mux" + after
+	return blocks[0][1]
 }
 
 // module is a folder with a module that uses this one. With a workspace of both, Go need not
@@ -92,24 +66,22 @@ func TestLibrary_OwnModule(t *testing.T) {
 		t.Fatal(err)
 	}
 	goRun(t, dir, "build", "-o", "library", ".")
-	for name, program := range map[string]string{"readme": blocks(t)[0], "feedback": withFeedback(t)} {
-		folder := filepath.Join(dir, name)
-		program = strings.Replace(program, "package main\n", "package "+name+"\n", 1) // so that Go compiles it and links nothing
-		if err := errors.Join(os.Mkdir(folder, 0o700), os.WriteFile(filepath.Join(folder, "main.go"), []byte(program), 0o600)); err != nil {
-			t.Fatal(err)
-		}
+	folder := filepath.Join(dir, "readme")
+	program := strings.Replace(readmeProgram(t), "package main\n", "package readme\n", 1) // so that Go compiles it and links nothing
+	if err := errors.Join(os.Mkdir(folder, 0o700), os.WriteFile(filepath.Join(folder, "main.go"), []byte(program), 0o600)); err != nil {
+		t.Fatal(err)
 	}
-	goRun(t, dir, "build", "./readme", "./feedback")
+	goRun(t, dir, "build", "./readme")
 
 	server := redistest.Run(t)
-	program := exec.CommandContext(t.Context(), filepath.Join(dir, "library"))
-	program.Env = append(os.Environ(), "REDIS_URL=redis://"+server.Addr())
-	program.Stderr = os.Stderr
-	out, err := program.StdoutPipe()
+	library := exec.CommandContext(t.Context(), filepath.Join(dir, "library"))
+	library.Env = append(os.Environ(), "REDIS_URL=redis://"+server.Addr())
+	library.Stderr = os.Stderr
+	out, err := library.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := program.Start(); err != nil {
+	if err := library.Start(); err != nil {
 		t.Fatal(err)
 	}
 	lines := bufio.NewScanner(out)
@@ -118,13 +90,13 @@ func TestLibrary_OwnModule(t *testing.T) {
 			t.Errorf("line %d is %q, %v", i+1, lines.Text(), lines.Err())
 		}
 	}
-	if err := program.Process.Signal(os.Interrupt); err != nil {
+	if err := library.Process.Signal(os.Interrupt); err != nil {
 		t.Fatal(err)
 	}
 	if lines.Scan() {
 		t.Errorf("one more line: %q", lines.Text())
 	}
-	if err := program.Wait(); err != nil {
+	if err := library.Wait(); err != nil {
 		t.Errorf("after an interrupt: %v", err)
 	}
 }

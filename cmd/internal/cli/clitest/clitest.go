@@ -22,6 +22,8 @@
 //	redis stop|restart        stops or restarts a durable Redis
 //	redis full|unlimited      sets the maxmemory of Redis to one byte, or to no limit
 //	jobs STATE N [QUEUE]      waits until the queue has N jobs in this state
+//
+// $ROOT is the folder of the repository.
 package clitest
 
 import (
@@ -49,6 +51,10 @@ import (
 // builds others, the packages of more commands.
 func Run(t *testing.T, main Command, others ...string) {
 	bin := t.TempDir()
+	root, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, pkg := range others {
 		build := exec.Command("go", "build", "-ldflags=-s -w", "-o", bin, pkg)
 		if out, err := build.CombinedOutput(); err != nil {
@@ -63,6 +69,7 @@ func Run(t *testing.T, main Command, others ...string) {
 			home := filepath.Join(env.WorkDir, "home")
 			env.Setenv("HOME", home)
 			env.Setenv("TZ", "UTC")
+			env.Setenv("ROOT", root)
 			env.Setenv("PATH", bin+string(os.PathListSeparator)+env.Getenv("PATH"))
 			env.Values["server"] = &server{}
 			env.Values["here"] = main

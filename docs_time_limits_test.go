@@ -503,7 +503,7 @@ cmd/internal/embedded.checkInterval cmd/internal/embedded.pingInterval cmd/inter
 cmd/internal/worker.awaitInterval cmd/internal/worker.checkInterval cmd/internal/worker.readInterval
 cmd/internal/worker.refusalWindow cmd/internal/worker.thenRetention cmd/worker.demoInterval
 dashboards/page.chartStep dashboards/page.cookieLifetime dashboards/page.minAge
-internal/asynqdb.ArchiveTime internal/asynqdb.LockMargin internal/asynqdb.WalkInterval internal/asynqdb.completedKept
+internal/asynqdb.ArchiveTime internal/asynqdb.BatchTime internal/asynqdb.EndedBatchTime internal/asynqdb.LockMargin internal/asynqdb.WalkInterval internal/asynqdb.completedKept
 internal/dispatcher.DefaultMaxHeartbeat internal/dispatcher.DefaultReconcileInterval internal/dispatcher.ErrorPause
 internal/dispatcher.MaxSpreadHeartbeat internal/dispatcher.extendBefore internal/dispatcher.extendInterval
 internal/dispatcher.grantInterval internal/dispatcher.heartbeat internal/dispatcher.idleExtendInterval
@@ -522,4 +522,5 @@ scheduler.maxLook scheduler.minPoll scheduler.noPause scheduler.orderAlone sched
 scheduler.maxEarly scheduler.spreadTime scheduler.busyPause scheduler.foreignInterval scheduler.goodbyeTime scheduler.maxRestoreRest scheduler/cron.day scheduler/cron.minRetention scheduler/cron.retryEvery scheduler/cron.syncEvery
 tasks.UnfinishedLifetime tasks.longestWait tasks.maxPutBack tasks.robotsMaxHold tasks.robotsMinHold tasks/internal/robots.maxDelay
 throttle.Day throttle.Month throttle.Week throttle.maxFill throttle.maxHold
+scheduler.batchInterval scheduler.batchPause scheduler.batchPoll scheduler.batchReconcile
 `

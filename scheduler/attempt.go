@@ -32,6 +32,7 @@ type attempt struct {
 	timeout     time.Duration // for each attempt; zero means none
 	deadline    time.Time     // for all attempts together; zero means none
 	position    queuePosition
+	batch       string    // the job's batch, or empty
 	unableSince time.Time // since when no worker could run the job; zero if a worker could
 	refusals    refusals  // before this attempt
 	isNew       bool      // whether the job was never put back and never failed
@@ -94,6 +95,7 @@ func (s *Server) newAttempt(j asynqdb.Job, leaseEnd time.Time) *attempt {
 	} else if a.timeout == 0 {
 		a.timeout = asynqDefaultTimeout
 	}
+	a.batch = asynqdb.JobHeader(a.JobID, a.task.Headers(), asynqdb.HeaderBatch)
 	a.unableSince = a.readUnableSince()
 	if a.isNew = !a.Back && m.FailedAt == 0; !a.isNew {
 		a.position, a.refusals = queuePositionOf(a.JobID, a.task), refusalsOf(a.JobID, a.task.Headers())

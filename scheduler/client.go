@@ -19,8 +19,8 @@ import (
 	"github.com/headgate/headgate/throttle"
 )
 
-// Client enqueues tasks as *asynq.Client does, and also takes the options [Priority] and
-// [ShardKey]:
+// Client enqueues tasks as *asynq.Client does, and also takes the options [Priority],
+// [ShardKey] and [InBatch]:
 //
 //	client.Enqueue(task, asynq.Queue("mail"), scheduler.Priority(scheduler.PriorityHigh))
 //
@@ -32,7 +32,9 @@ import (
 type Client struct {
 	*asynq.Client
 	rdb    redis.UniversalClient
+	db     asynqdb.DB
 	shards *clientShards // nil if no queue has shards
+	joined joinedBatches
 	log    *slog.Logger
 }
 
@@ -40,7 +42,10 @@ type Client struct {
 // queue with shards to which the client enqueues. NewClient sends nothing to Redis. The caller
 // closes rdb.
 func NewClient(rdb redis.UniversalClient, shards ...Shards) *Client {
-	return &Client{asynq.NewClientFromRedisClient(enqueueRedis{rdb}), rdb, newClientShards(rdb, shards), safelog.New(slog.Default())}
+	return &Client{
+		Client: asynq.NewClientFromRedisClient(enqueueRedis{rdb}), rdb: rdb, db: asynqdb.New(rdb),
+		shards: newClientShards(rdb, shards), log: safelog.New(slog.Default()),
+	}
 }
 
 // Close does nothing, because the caller closes rdb. (asynq's Close returns an error in this case.)
@@ -63,12 +68,10 @@ func (c *Client) EnqueueContext(ctx context.Context, task *asynq.Task, opts ...a
 	ctx, end := traceEnqueue(ctx, task)
 	headers := headersIn(opts)
 	otel.GetTextMapPropagator().Inject(ctx, propagation.MapCarrier(headers))
-	if c.shards != nil {
-		var err error
-		if opts, err = c.shards.choose(ctx, task, opts); err != nil {
-			end(nil, err)
-			return nil, err
-		}
+	ctx, opts, err := c.placeJob(ctx, task, opts, headers)
+	if err != nil {
+		end(nil, err)
+		return nil, err
 	}
 	info, err := c.Client.EnqueueContext(context.WithValue(ctx, headersKey{}, headers), task, opts...)
 	if wrong := (*throttle.FieldError)(nil); errors.As(err, &wrong) {
@@ -78,18 +81,36 @@ func (c *Client) EnqueueContext(ctx context.Context, task *asynq.Task, opts ...a
 	return info, err
 }
 
+// placeJob returns the options with the job's shard, if its queue has shards, and a context with the
+// job's batch, if it has one. It adds the batch to the headers.
+func (c *Client) placeJob(ctx context.Context, task *asynq.Task, opts []asynq.Option, headers map[string]string) (_ context.Context, _ []asynq.Option, err error) {
+	if name, inside := batchOf(ctx, task, opts); name != "" {
+		ctx, opts, err = c.joinBatch(ctx, name, inside, task, opts, headers)
+	}
+	if err == nil && c.shards != nil {
+		opts, err = c.shards.choose(ctx, task, opts)
+	}
+	return ctx, opts, err
+}
+
 // QueueOf returns the asynq queue into which EnqueueContext puts a task: the task's own queue, or one
 // of its shards, for example crawl.7. It enqueues nothing, and sends nothing to Redis.
 func (c *Client) QueueOf(task *asynq.Task, opts ...asynq.Option) (string, error) {
+	queue, _, err := c.dryRun(task, opts)
+	return queue, err
+}
+
+// dryRun returns the asynq queue of a task, and what asynq would enqueue. It sends nothing to Redis.
+func (c *Client) dryRun(task *asynq.Task, opts []asynq.Option) (queue string, _ enqueued, _ error) {
 	shards := c.shards
 	if shards == nil {
 		shards = &clientShards{dryRun: newDryRun()}
 	}
-	part, _, err := shards.shardOf(task, opts)
+	part, info, err := shards.shardOf(task, opts)
 	if err != nil || part.Count == 0 {
-		return part.Queue, err
+		return part.Queue, info, err
 	}
-	return part.Name(), nil
+	return part.Name(), info, nil
 }
 
 // EnqueueResult is the result of EnqueueAll for one task, as Enqueue would return it.
@@ -219,13 +240,20 @@ func (e enqueueRedis) SAdd(ctx context.Context, key string, members ...any) *red
 	return e.UniversalClient.SAdd(ctx, key, members...)
 }
 
-// EvalSha implements redis.Scripter.
+// EvalSha implements redis.Scripter. For a job of a batch it returns a NOSCRIPT error, so that asynq
+// sends the text with Eval.
 func (e enqueueRedis) EvalSha(ctx context.Context, sha1 string, keys []string, args ...any) *redis.Cmd {
+	if _, ok := ctx.Value(memberKey{}).(batchMember); ok {
+		return redis.NewCmdResult(nil, redis.ErrNoScript)
+	}
 	return e.run(ctx, keys, args, func(c redis.Cmdable, args []any) *redis.Cmd { return c.EvalSha(ctx, sha1, keys, args...) })
 }
 
 // Eval implements redis.Scripter.
 func (e enqueueRedis) Eval(ctx context.Context, script string, keys []string, args ...any) *redis.Cmd {
+	if m, ok := ctx.Value(memberKey{}).(batchMember); ok {
+		script, args = asynqdb.AddToBatch(m.batch, m.state, script, keys, args)
+	}
 	return e.run(ctx, keys, args, func(c redis.Cmdable, args []any) *redis.Cmd { return c.Eval(ctx, script, keys, args...) })
 }
 

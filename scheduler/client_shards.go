@@ -41,31 +41,31 @@ func newClientShards(rdb redis.UniversalClient, list []Shards) *clientShards {
 
 // choose returns the options to enqueue a task to the right shard of its queue.
 func (c *clientShards) choose(ctx context.Context, task *asynq.Task, opts []asynq.Option) ([]asynq.Option, error) {
-	part, id, err := c.shardOf(task, opts)
+	part, info, err := c.shardOf(task, opts)
 	if err != nil || part.Count == 0 {
 		return opts, err
 	}
 	if err := c.check(ctx, c.queues[part.Queue]); err != nil {
 		return nil, err
 	}
-	return append(slices.Clip(opts), asynq.Queue(part.Name()), asynq.TaskID(id)), nil
+	return append(slices.Clip(opts), asynq.Queue(part.Name()), asynq.TaskID(info.ID)), nil
 }
 
-// shardOf returns the shard and the ID of a task. It learns the task's queue and ID from a dry run,
+// shardOf returns the shard of a task, and what asynq would enqueue. It learns the task's queue and ID from a dry run,
 // because only asynq can read the options inside a task. If the queue has no shards, shardOf returns
 // a Shard that has only the name of the queue.
-func (c *clientShards) shardOf(task *asynq.Task, opts []asynq.Option) (_ shard.Shard, id string, _ error) {
+func (c *clientShards) shardOf(task *asynq.Task, opts []asynq.Option) (shard.Shard, enqueued, error) {
 	if c.queuesErr != nil {
-		return shard.Shard{}, "", c.queuesErr
+		return shard.Shard{}, enqueued{}, c.queuesErr
 	}
-	lock := ""
-	info, err := c.dryRun.EnqueueContext(context.WithValue(context.Background(), lockKey{}, &lock), task, opts...)
-	if err != nil {
-		return shard.Shard{}, "", err
+	var info enqueued
+	var err error
+	if info.TaskInfo, err = c.dryRun.EnqueueContext(context.WithValue(context.Background(), enqueuedKey{}, &info), task, opts...); err != nil {
+		return shard.Shard{}, enqueued{}, err
 	}
 	q := c.queues[c.queues.QueueOf(info.Queue)]
 	if q.Count == 0 {
-		return shard.Shard{Queue: info.Queue}, info.ID, nil
+		return shard.Shard{Queue: info.Queue}, info, nil
 	}
 	key, ok := headersIn(opts)[headerShardKey]
 	if !ok {
@@ -73,14 +73,14 @@ func (c *clientShards) shardOf(task *asynq.Task, opts []asynq.Option) (_ shard.S
 	}
 	if keyOf := c.keyOf[q.Name]; !ok && keyOf != nil {
 		if key, err = keyOf(task); err != nil {
-			return shard.Shard{}, "", fmt.Errorf("shard key of a job of queue %s: %w", q.Name, err)
+			return shard.Shard{}, enqueued{}, fmt.Errorf("shard key of a job of queue %s: %w", q.Name, err)
 		}
 		ok = true
 	}
 	if !ok {
-		key = cmp.Or(lock, info.ID)
+		key = cmp.Or(info.lock, info.ID)
 	}
-	return shard.ForKey(q.Name, key, q.Count), info.ID, nil
+	return shard.ForKey(q.Name, key, q.Count), info, nil
 }
 
 // check returns an error if the queue's servers have another number of shards than this client.
@@ -101,8 +101,14 @@ func (c *clientShards) check(ctx context.Context, q shard.Queue) error {
 	return nil
 }
 
-// lockKey is the context key of a *string that receives a task's Unique key, as asynq encodes it.
-type lockKey struct{}
+// enqueued is what asynq would enqueue.
+type enqueued struct {
+	*asynq.TaskInfo
+	lock string // the task's Unique key, as asynq encodes it, or empty
+	msg  []byte // the encoded message
+}
+
+type enqueuedKey struct{} // the context key of an *enqueued, whose lock and msg the dry run sets
 
 func newDryRun() *asynq.Client { return asynq.NewClientFromRedisClient(dryRunRedis{}) }
 
@@ -115,10 +121,16 @@ func (dryRunRedis) SAdd(context.Context, string, ...any) *redis.IntCmd {
 }
 
 // EvalSha implements redis.Scripter.
-func (dryRunRedis) EvalSha(ctx context.Context, _ string, keys []string, _ ...any) *redis.Cmd {
+func (dryRunRedis) EvalSha(ctx context.Context, _ string, keys []string, args ...any) *redis.Cmd {
+	e := ctx.Value(enqueuedKey{}).(*enqueued)
 	for _, key := range keys {
 		if _, lock, ok := strings.Cut(key, "}:unique:"); ok {
-			*ctx.Value(lockKey{}).(*string) = lock
+			e.lock = lock
+		}
+	}
+	for _, arg := range args {
+		if msg, ok := arg.([]byte); ok {
+			e.msg = msg
 		}
 	}
 	return redis.NewCmdResult(int64(1), nil)

@@ -56,7 +56,7 @@ const (
 func spread(j job, at time.Time, msg []byte) (due time.Time, withStart []byte) {
 	due = at.Truncate(time.Second)
 	start := due.Add(time.Second + rand.N(spreadTime))
-	return due, withJobHeader(j, msg, startHeader, strconv.FormatInt(start.UnixMicro(), 10))
+	return due, asynqdb.WithJobHeader(j, msg, startHeader, strconv.FormatInt(start.UnixMicro(), 10))
 }
 
 // withoutEarly returns the fetched jobs that may start now. The others go back, and are promoted at
@@ -88,7 +88,7 @@ func (a *attempt) early() time.Duration {
 	if a.task == nil { // the message is not valid
 		return 0
 	}
-	us, err := strconv.ParseInt(jobHeader(a.JobID, a.task.Headers(), startHeader), 10, 64)
+	us, err := strconv.ParseInt(asynqdb.JobHeader(a.JobID, a.task.Headers(), startHeader), 10, 64)
 	if early := time.Until(time.UnixMicro(us)); err == nil && early <= maxEarly {
 		return early
 	}

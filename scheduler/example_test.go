@@ -85,3 +85,56 @@ func ExampleClient_EnqueueAll() {
 	// <nil>
 	// task already exists
 }
+
+// A batch ends when all its jobs have ended, and then enqueues a job.
+func ExampleBatch() {
+	redisServer, err := miniredis.Run()
+	if err != nil {
+		panic(err)
+	}
+	defer redisServer.Close()
+	rdb := redis.NewClient(&redis.Options{Addr: redisServer.Addr()})
+	defer rdb.Close()
+	client, ctx := scheduler.NewClient(rdb), context.Background()
+
+	rules := scheduler.Rules{RuleFor: func(context.Context, *asynq.Task) (scheduler.Rule, error) { return scheduler.Rule{}, nil }}
+	server, err := scheduler.NewServer(rdb, rules, asynq.Config{Concurrency: 2, LogLevel: asynq.FatalLevel})
+	if err != nil {
+		panic(err)
+	}
+	told := make(chan struct{})
+	mux := asynq.NewServeMux()
+	mux.HandleFunc("divide", func(_ context.Context, task *asynq.Task) error {
+		if string(task.Payload()) == "0" {
+			return fmt.Errorf("division by zero: %w", asynq.SkipRetry)
+		}
+		return nil
+	})
+	mux.HandleFunc("tell", func(context.Context, *asynq.Task) error {
+		close(told)
+		return nil
+	})
+	if err := server.Start(mux); err != nil {
+		panic(err)
+	}
+	defer server.Shutdown()
+
+	if err := client.OpenBatch(ctx, "divisions", asynq.NewTask("tell", nil)); err != nil {
+		panic(err)
+	}
+	for _, divisor := range []string{"2", "1", "0"} {
+		if _, err := client.Enqueue(asynq.NewTask("divide", []byte(divisor)), scheduler.InBatch("divisions")); err != nil {
+			panic(err)
+		}
+	}
+	if err := client.CloseBatch(ctx, "divisions"); err != nil {
+		panic(err)
+	}
+	status, err := client.WaitBatch(ctx, "divisions", nil)
+	if err != nil {
+		panic(err)
+	}
+	<-told
+	fmt.Printf("%d jobs: %d completed, %d failed\n", status.Jobs, status.Completed, status.Failed)
+	// Output: 3 jobs: 2 completed, 1 failed
+}

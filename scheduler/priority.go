@@ -29,8 +29,8 @@ func (p *PriorityLevel) UnmarshalText(text []byte) error {
 
 var waitdbPriority = map[PriorityLevel]waitdb.Priority{PriorityNormal: waitdb.Normal, PriorityHigh: waitdb.High, PriorityLow: waitdb.Low}
 
-// NewTask is like asynq.NewTask, and also takes the options [Priority] and [ShardKey]. It copies
-// opts. Limits also apply to tasks that asynq.NewTask made and that programs without headgate
+// NewTask is like asynq.NewTask, and also takes the options [Priority], [ShardKey] and
+// [InBatch]. It copies opts. Limits also apply to tasks that asynq.NewTask made and that programs without headgate
 // enqueued.
 func NewTask(typename string, payload []byte, opts ...asynq.Option) *asynq.Task {
 	// A copy without spare capacity, because asynq appends to the slice at each Enqueue.

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/hibiken/asynq"
+
+	"github.com/headgate/headgate/internal/asynqdb"
 )
 
 // queuePosition is stored in a header of a job's message, so that the next attempt keeps the job's
@@ -21,7 +23,7 @@ const queuePositionHeader = "headgate-position"
 // queuePositionOf reads the header of a job's task.
 func queuePositionOf(j job, task *asynq.Task) (p queuePosition) {
 	var queued, retry int64
-	if _, err := fmt.Sscanf(jobHeader(j, task.Headers(), queuePositionHeader), "%d %d %d", &queued, &retry, &p.denials); err != nil || queued <= 0 {
+	if _, err := fmt.Sscanf(asynqdb.JobHeader(j, task.Headers(), queuePositionHeader), "%d %d %d", &queued, &retry, &p.denials); err != nil || queued <= 0 {
 		return queuePosition{}
 	}
 	p.queuedAt, p.retryAt, p.notStarted = time.UnixMicro(queued), time.UnixMicro(retry), p.denials >= 0
@@ -39,7 +41,7 @@ func (p queuePosition) writeTo(j job, msg []byte) []byte {
 	if !p.notStarted {
 		denials = -1
 	}
-	return withJobHeader(j, msg, queuePositionHeader, fmt.Sprintf("%d %d %d", p.queuedAt.UnixMicro(), p.retryAt.UnixMicro(), denials))
+	return asynqdb.WithJobHeader(j, msg, queuePositionHeader, fmt.Sprintf("%d %d %d", p.queuedAt.UnixMicro(), p.retryAt.UnixMicro(), denials))
 }
 
 // nextPosition returns the position of a job that has not started and requests permits again. If

@@ -3,15 +3,13 @@ package scheduler
 import (
 	"fmt"
 	"time"
+
+	"github.com/headgate/headgate/internal/asynqdb"
 )
 
-const (
-	// mostRefusals is how many refusals of a job in a row are no failed attempts, although the upstream
-	// serves other jobs.
-	mostRefusals = 2
-	// refusalsHeader is the header with the refusals of a job in a row.
-	refusalsHeader = "headgate-refused"
-)
+// mostRefusals is how many refusals of a job in a row are no failed attempts, although the upstream
+// serves other jobs.
+const mostRefusals = 2
 
 // refusals are the rate limits that the upstream has answered to a job in a row.
 type refusals struct {
@@ -23,7 +21,7 @@ type refusals struct {
 // refusalsOf reads the header of a job's task.
 func refusalsOf(j job, headers map[string]string) (r refusals) {
 	var us int64
-	if _, err := fmt.Sscanf(jobHeader(j, headers, refusalsHeader), "%d %d %t", &r.count, &us, &r.alone); err != nil || r.count <= 0 {
+	if _, err := fmt.Sscanf(asynqdb.JobHeader(j, headers, asynqdb.HeaderRefusals), "%d %d %t", &r.count, &us, &r.alone); err != nil || r.count <= 0 {
 		return refusals{}
 	}
 	r.last = time.UnixMicro(us)
@@ -35,11 +33,5 @@ func (a *attempt) withRefusals(r refusals, msg []byte) []byte {
 	if r == refusalsOf(a.JobID, a.task.Headers()) {
 		return msg
 	}
-	return withJobHeader(a.JobID, msg, refusalsHeader, fmt.Sprintf("%d %d %t", r.count, r.last.UnixMicro(), r.alone))
-}
-
-// Refusals returns how often the upstream has answered with a rate limit to a job in a row, from the
-// headers of its task: see RateLimited.
-func Refusals(queue, id string, headers map[string]string) int {
-	return refusalsOf(job{Queue: queue, ID: id}, headers).count
+	return asynqdb.WithJobHeader(a.JobID, msg, asynqdb.HeaderRefusals, fmt.Sprintf("%d %d %t", r.count, r.last.UnixMicro(), r.alone))
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/headgate/headgate/internal/asynqdb"
 	"github.com/headgate/headgate/throttle"
 )
 
@@ -78,7 +79,7 @@ func TestRefusals(t *testing.T) {
 				for i := range row.bad { // two refusals are free, the third and fourth are its attempts
 					id := fmt.Sprint("bad", i)
 					info := st.wantJob(id, asynq.TaskStateArchived, "blocked by the upstream")
-					if n := Refusals("default", id, info.Headers); n != 4 && row.bad == 1 || n < 4 {
+					if n := asynqdb.Refusals(job{Queue: "default", ID: id}, info.Headers); n != 4 && row.bad == 1 || n < 4 {
 						t.Errorf("%s was refused %d times in a row, want 4: %v", id, n, calls)
 					}
 				}
@@ -158,7 +159,7 @@ func TestRefusals_Alone(t *testing.T) {
 	virtual(t, settings{config: retrying(oneWorker, 0), limits: []throttle.Limit{funnel("host", 10, 1)}, rule: ruleOfPayload, handle: handle}, func(t *testing.T, st *stack) {
 		st.enqueue(needing("host/a", asynq.MaxRetry(1)), asynq.TaskID("it"))
 		time.Sleep(30 * time.Second)
-		if info := st.info("it"); info == nil || info.Retried != 1 || calls < 20 || Refusals("default", "it", info.Headers) > calls-8 {
+		if info := st.info("it"); info == nil || info.Retried != 1 || calls < 20 || asynqdb.Refusals(job{Queue: "default", ID: "it"}, info.Headers) > calls-8 {
 			t.Errorf("%+v after %d calls, want one failure", info, calls)
 		}
 	})
@@ -166,9 +167,9 @@ func TestRefusals_Alone(t *testing.T) {
 
 // TestRefusals_OtherJob: a header that a handler has copied to another job counts for nothing.
 func TestRefusals_OtherJob(t *testing.T) {
-	headers := map[string]string{refusalsHeader: "3 1772366407000000 true\ndefault\nit"}
+	headers := map[string]string{asynqdb.HeaderRefusals: "3 1772366407000000 true\ndefault\nit"}
 	for id, want := range map[string]int{"it": 3, "another": 0} {
-		if n := Refusals("default", id, headers); n != want {
+		if n := asynqdb.Refusals(job{Queue: "default", ID: id}, headers); n != want {
 			t.Errorf("%s: %d refusals, want %d", id, n, want)
 		}
 	}
@@ -191,9 +192,9 @@ func TestRefusals_PutBack(t *testing.T) {
 			virtual(t, settings{config: oneWorker, limits: []throttle.Limit{funnel("host", 10, 1)}, rule: ruleOfPayload, handle: handle}, func(t *testing.T, st *stack) {
 				st.enqueue(needing("host/a"), asynq.TaskID("it"))
 				time.Sleep(1900 * time.Millisecond)
-				before := Refusals("default", "it", st.info("it").Headers)
+				before := asynqdb.Refusals(job{Queue: "default", ID: "it"}, st.info("it").Headers)
 				time.Sleep(time.Minute)
-				if after := Refusals("default", "it", st.info("it").Headers); before == 0 || after != 0 {
+				if after := asynqdb.Refusals(job{Queue: "default", ID: "it"}, st.info("it").Headers); before == 0 || after != 0 {
 					t.Errorf("%d refusals in a row, and %d after the put-back; want some and then none, after %d calls", before, after, calls)
 				}
 			})

@@ -57,6 +57,7 @@ type Server struct {
 	log               *slog.Logger
 	grant             time.Duration // how long permits are reserved for a granted job
 	inFlight          inFlight
+	batchEnds         batchEnds
 	missing           hourlyWarnings
 	unable            hourlyWarnings                 // about task types that this server cannot run
 	unknownFor        time.Duration                  // see WithUnknownFor
@@ -179,6 +180,7 @@ func NewServer(rdb redis.UniversalClient, rules Rules, cfg asynq.Config, opts ..
 	if err := s.addScopes(o, cfg); err != nil {
 		return nil, err
 	}
+	s.batchEnds.wake = make(chan struct{}, 1)
 	s.canPromote.Store(!o.polling)
 	s.markers = newMarkerWaiter(rdb, slices.Sorted(maps.Keys(s.byQueue)), cmp.Or(max(0, cfg.TaskCheckInterval), maxPoll))
 	s.markers.onIdle = func() {
@@ -283,6 +285,7 @@ func (s *Server) Start(handler asynq.Handler) error {
 	s.background.Go(func() { s.restoreJobs(ctx) })
 	s.background.Go(func() { s.warnForeign(ctx) })
 	s.background.Go(func() { s.orderPending(ctx) })
+	s.background.Go(func() { s.finishBatches(ctx) })
 	for _, c := range s.scopes {
 		s.background.Go(func() { c.keepScope(ctx) })
 		s.background.Go(func() { c.watchRules(ctx) })

@@ -68,7 +68,7 @@ func (a *attempt) readUnableSince() (since time.Time) {
 		return since
 	}
 	a.Msg = asynqdb.WithHeader(a.Msg, unableSinceHeader, "")
-	at, err := strconv.ParseInt(jobHeader(a.JobID, a.task.Headers(), unableSinceHeader), 10, 64)
+	at, err := strconv.ParseInt(asynqdb.JobHeader(a.JobID, a.task.Headers(), unableSinceHeader), 10, 64)
 	if err != nil {
 		return since
 	}
@@ -118,5 +118,5 @@ func (a *attempt) withUnableSince(msg []byte, since time.Time) []byte {
 	if since.IsZero() {
 		return msg
 	}
-	return withJobHeader(a.JobID, msg, unableSinceHeader, fmt.Sprint(since.UnixMicro()))
+	return asynqdb.WithJobHeader(a.JobID, msg, unableSinceHeader, fmt.Sprint(since.UnixMicro()))
 }

@@ -98,12 +98,16 @@ func (q *redisClient) write(ctx context.Context, w *writeBack, text string) *red
 		w.job.Back, w.job.Msg = true, queuePosition{queuedAt: w.end.queuedAt, retryAt: time.Now()}.writeTo(w.job.JobID, w.job.Msg)
 		return redis.NewCmdResult("OK", q.s.db.GiveBack(ctx, w.job))
 	}
+	w.noteBatch()
 	var cmd *redis.Cmd
 	retains := w.Script == asynqdb.ScriptDone && w.end.succeeded && w.attempt.rule.Retention > 0
 	if retains {
 		cmd = w.Retain(ctx, q.UniversalClient, w.job, w.job.Msg, w.attempt.rule.Retention)
 	} else {
 		cmd = w.RunGuarded(ctx, q.UniversalClient, text, w.job)
+	}
+	if w.BatchEnd != 0 {
+		q.s.batchEnds.note(w.Batch) // also after an error, because Redis may have written the end
 	}
 	if cmd.Err() == nil && (w.isRead || retains) && (w.end.mustRecord || failed) { // a job that succeeds at once needs no record
 		end := asynqdb.Attempt{At: time.Now(), Worker: asynqdb.ProcessName(), Took: w.end.took}
@@ -116,6 +120,25 @@ func (q *redisClient) write(ctx context.Context, w *writeBack, text string) *red
 		_ = q.s.db.NoteAttempt(ctx, w.Queue, w.ID, end)
 	}
 	return cmd
+}
+
+// noteBatch sets how the job ends for its batch, if it has one. asynq deletes a dropped job with the
+// script for a job that is done.
+func (w *writeBack) noteBatch() {
+	if w.attempt != nil {
+		w.Batch = w.attempt.batch
+	} else {
+		w.Batch = asynqdb.JobHeader(w.job.JobID, w.message.Task.Headers(), asynqdb.HeaderBatch)
+	}
+	switch {
+	case w.Batch == "":
+	case w.Script == asynqdb.ScriptArchive:
+		w.BatchEnd = asynqdb.BatchFailed
+	case w.Script == asynqdb.ScriptDone && !w.end.succeeded:
+		w.BatchEnd = asynqdb.BatchDeleted
+	case w.Script == asynqdb.ScriptDone, w.Script == asynqdb.ScriptComplete:
+		w.BatchEnd = asynqdb.BatchCompleted
+	}
 }
 
 // replace is called when asynq's call is to write that an attempt has failed. If the job is to be

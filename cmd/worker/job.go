@@ -9,11 +9,11 @@ import (
 
 	"github.com/headgate/headgate/cmd/internal/cli"
 	"github.com/headgate/headgate/cmd/internal/config"
+	"github.com/headgate/headgate/internal/asynqdb"
 	"github.com/headgate/headgate/internal/display"
 	"github.com/headgate/headgate/internal/forecast"
 	"github.com/headgate/headgate/internal/inspect"
 	"github.com/headgate/headgate/internal/waitdb"
-	"github.com/headgate/headgate/scheduler"
 	"github.com/headgate/headgate/scheduler/cron"
 )
 
@@ -135,7 +135,7 @@ func newJobView(job inspect.Job) *jobView {
 	v := &jobView{
 		ID: job.ID, Queue: job.Queue, Type: job.Type, State: job.State, Since: job.Since,
 		Payload: cli.Text(job.Payload), Headers: job.Headers, Group: job.Group,
-		Failures: job.Retried, Refused: scheduler.Refusals(job.Queue, job.ID, job.Headers), MaxRetry: job.MaxRetry, Error: job.LastErr, Failed: job.LastFailedAt,
+		Failures: job.Retried, Refused: asynqdb.Refusals(job.JobID(), job.Headers), MaxRetry: job.MaxRetry, Error: job.LastErr, Failed: job.LastFailedAt,
 		Deadline: job.Deadline, Timeout: cli.Seconds(job.Timeout),
 	}
 	if origin, ok := cron.OriginOf(job.ID); ok {

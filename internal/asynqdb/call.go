@@ -43,6 +43,9 @@ type Call struct {
 	At     time.Time // for ScriptRetry: time of the next attempt; for ScriptArchive: end of the last attempt
 	Failed bool      // for ScriptRetry: whether asynq counts the attempt as a failure
 
+	Batch    string     // the job's batch, which RunGuarded and Retain tell how the job ends; empty if none
+	BatchEnd BatchState // the state of the job after the script; 0 if the script does not end the job
+
 	keys          []string
 	args          []any
 	msgArg, atArg int // the indexes of the arguments Msg and At; 0 if there are none
@@ -98,14 +101,18 @@ func Recognize(keys []string, args []any) *Call {
 // active.
 func (c *Call) RunGuarded(ctx context.Context, rdb redis.Scripter, text string, j Job) *redis.Cmd {
 	keys := append(slices.Clip(script.WholeSlot(rdb, c.keys)), Key(c.Queue, Active), Key(c.Queue, Lease), Hash(c.Queue, c.ID))
-	args := append(slices.Clip(c.args), j.Dequeue, j.Ended)
+	args, text := slices.Clip(c.args), script.Guard+text
+	if c.endsInBatch() {
+		args, text = append(args, batchKey(c.Queue, c.Batch), int(c.BatchEnd)), script.BatchHead+text+script.BatchEnd
+	}
+	args = append(args, j.Dequeue, j.Ended)
 	if c.msgArg > 0 {
 		args[c.msgArg] = c.Msg
 	}
 	if c.atArg > 0 {
 		args[c.atArg] = c.At.Unix()
 	}
-	return redis.NewScript(script.Guard+text).Run(ctx, rdb, keys, args...)
+	return redis.NewScript(text).Run(ctx, rdb, keys, args...)
 }
 
 // WithHeaders returns a copy of the arguments of an enqueue script with headers added to the

@@ -38,6 +38,7 @@ const (
 	Marker          = "headgate"        // added by headgate: zset; idle servers wait until it has a member, the marker
 	Walked          = "headgate_walk"   // added by headgate: exists for WalkInterval after the start of a walk through the queue's jobs
 	Orders          = "headgate_orders" // added by headgate: string; the server that orders the pending jobs
+	Batches         = "headgate_batch:" // added by headgate: begin of the name of a zset: the jobs of a batch, by state: see BatchState
 	Shards          = "headgate:shards" // added by headgate: the number of shards that a sharded queue had last
 )
 

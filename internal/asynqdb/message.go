@@ -33,6 +33,7 @@ type Message struct {
 	Timeout   int64 // in seconds; 0 if the job has none
 	Deadline  int64 // a Unix second; 0 if the job has none
 	FailedAt  int64 // Unix second of the last failed attempt; 0 if no attempt failed
+	Retention int64 // in seconds; 0 if the job has none
 }
 
 // ParseMessage decodes a TaskMessage.
@@ -55,6 +56,7 @@ func ParseMessage(encoded []byte) (Message, error) {
 		Task: asynq.NewTaskWithHeaders(field("type").String(), field("payload").Bytes(), headers), ID: field("id").String(),
 		MaxRetry: int(field("retry").Int()), Retried: int(field("retried").Int()), LastError: field("error_msg").String(),
 		Timeout: field("timeout").Int(), Deadline: field("deadline").Int(), FailedAt: field("last_failed_at").Int(),
+		Retention: field("retention").Int(),
 	}, nil
 }
 

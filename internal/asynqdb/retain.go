@@ -20,6 +20,9 @@ func (c *Call) Retain(ctx context.Context, rdb redis.Scripter, j Job, msg []byte
 	msg = with(with(msg, "retention", seconds), "completed_at", now)
 	keys := append([]string{Key(c.Queue, Completed)}, c.keys...)
 	dayKept, _ := c.args[1].(int64) // asynq's script takes a Unix second
-	args := []any{c.ID, max(1, dayKept-now), c.args[2], now + seconds, msg, j.Dequeue, j.Ended}
+	args := []any{c.ID, max(1, dayKept-now), c.args[2], now + seconds, msg, j.Dequeue, j.Ended, ""}
+	if c.endsInBatch() {
+		args[len(args)-1] = batchKey(c.Queue, c.Batch)
+	}
 	return retainScript.Run(ctx, rdb, keys, args...)
 }

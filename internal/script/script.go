@@ -20,6 +20,14 @@ import (
 // Guard is the code that precedes asynq's own scripts that end a job's lease.
 var Guard = expand("asynq/include/guard.lua", map[string]bool{})
 
+// The codes that precede and follow a script of asynq's for a job of a batch. The script is a function
+// between BatchHead and one of the others.
+var (
+	BatchHead = "local function asynq_script()\n"
+	BatchAdd  = "\nend\n" + expand("asynq/include/add_to_batch.lua", map[string]bool{})
+	BatchEnd  = "\nend\n" + expand("asynq/include/after_end.lua", map[string]bool{})
+)
+
 // New returns the script of a file in folder lua. The name has no ending: "limits/allow".
 func New(name string) *Script {
 	text := expand(name+".lua", map[string]bool{})

@@ -15,11 +15,13 @@
 -- ARGV[5] the job's message
 -- ARGV[6] name of the expected lease: see include/lease.lua
 -- ARGV[7] ended of the expected lease
+-- ARGV[8] key of the job's batch in its queue, or ''
 -- Returns OK, or the error of asynq's script for a job that is not active
 -- @include lease
+-- @include end_in_batch
 local completed, active, lease, hash, today, total, lock = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
 local id, day_kept, highest, kept_until = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
-local msg, name, ended = ARGV[5], ARGV[6], ARGV[7]
+local msg, name, ended, batch = ARGV[5], ARGV[6], ARGV[7], ARGV[8]
 local call = redis.call
 
 local matches, is_active = is_lease(hash, lease, id, name, ended)
@@ -32,4 +34,5 @@ if call('INCR', today) == 1 then call('EXPIRE', today, day_kept) end
 if call('GET', total) == highest then call('SET', total, 0) end
 call('INCR', total)
 if lock and call('GET', lock) == id then call('DEL', lock) end
+if batch ~= '' then end_in_batch(batch, id, '1') end
 return redis.status_reply('OK')

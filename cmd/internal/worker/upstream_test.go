@@ -19,6 +19,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/cmd/internal/config"
+	"github.com/headgate/headgate/internal/asynqdb"
 	"github.com/headgate/headgate/internal/testutil/redistest"
 	"github.com/headgate/headgate/scheduler"
 	"github.com/headgate/headgate/tasks"
@@ -238,7 +239,7 @@ tasks: {"http:request": {limits: [{limit: host, key: host(payload.url)}], max_wa
 					}
 				}
 				info, err := inspector.GetTaskInfo("default", refused)
-				if err != nil || info.State != asynq.TaskStateArchived || info.Retried != info.MaxRetry || scheduler.Refusals("default", refused, info.Headers) != 2+info.MaxRetry+1 {
+				if err != nil || info.State != asynq.TaskStateArchived || info.Retried != info.MaxRetry || asynqdb.Refusals(throttle.JobID{Queue: "default", ID: refused}, info.Headers) != 2+info.MaxRetry+1 {
 					t.Errorf("%+v, %v, want the refused job archived after all attempts; the log says\n%s", info, err, said)
 				}
 			})

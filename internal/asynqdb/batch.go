@@ -1,0 +1,282 @@
+package asynqdb
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/script"
+)
+
+// BatchState is the state of a job in its batch. A batch has a zset in each of its queues, with the
+// IDs of the batch's jobs there by state. Scripts of that queue add a job and note its end, so each
+// job counts once, whatever crashes. Members stay until the batch is forgotten.
+type BatchState int
+
+// The states of a job in its batch.
+const (
+	BatchUnfinished BatchState = iota
+	BatchCompleted
+	BatchFailed // archived
+	BatchDeleted
+	BatchFollowUp // the batch's follow-up, which does not count
+)
+
+const (
+	// BatchTime is how long an unfinished batch is kept after its last job was added.
+	BatchTime = 90 * 24 * time.Hour
+	// EndedBatchTime is how long a batch is kept after its end.
+	EndedBatchTime = 7 * 24 * time.Hour
+	// batches is the key of the zset of batches that are not done, by the Unix second at which they
+	// are forgotten.
+	batches = "asynq:headgate_batches"
+	// batchesLook is the key of a string that exists for some time after LookAtBatches.
+	batchesLook = "asynq:headgate_batches_look"
+)
+
+// batchPage is how many jobs one script of ReconcileBatch looks at.
+const batchPage = 1000
+
+// batchHash returns the key of a batch's hash. Its slot differs from those of the queues.
+func batchHash(name string) string { return "asynq:headgate_batch:{" + name + "}" }
+
+func batchKey(queue, name string) string { return Key(queue, Batches) + name }
+
+// Errors of batches. Like ErrNotActive they are no sign that Redis cannot be used.
+var (
+	ErrNoBatch    error = scriptError("there is no such batch: it may have ended more than 7 days ago, or Redis has lost it")
+	ErrBatchEnded error = scriptError("the batch has ended")
+	ErrBatchLost  error = scriptError("Redis has lost jobs of the batch")
+)
+
+// A BatchRecord is the hash of a batch.
+type BatchRecord struct {
+	Name          string
+	Opened        string // Unix ms; tells batches of one name apart
+	Closed        bool
+	Ended         time.Time // zero before the end
+	Done          bool      // whether the follow-up was enqueued after the end, or there is none
+	FollowUp      []byte    // encoded message; nil if there is none
+	FollowUpQueue string
+
+	version string
+	queues  map[string]int64 // how many jobs a queue had at least when the batch was closed
+}
+
+var batchOpenScript = script.New("asynq/batch_open")
+
+// OpenBatch opens a batch and registers a queue for its jobs, which may be empty. With inside, a job
+// of the batch adds jobs: a closed batch stays closed then. If msg is not nil, it is the follow-up.
+func (db DB) OpenBatch(ctx context.Context, name, queue string, inside bool, msg []byte, msgQueue string) error {
+	now, kept := time.Now(), int(BatchTime/time.Second)
+	state, err := batchOpenScript.Run(ctx, db.Redis, []string{batchHash(name)}, queue, now.UnixMilli(), kept, inside, msg, msgQueue).Text()
+	switch state {
+	case "ended":
+		err = ErrBatchEnded
+	case "missing":
+		err = ErrNoBatch
+	case "open":
+		err = db.Redis.ZAdd(ctx, batches, redis.Z{Score: float64(now.Add(BatchTime).Unix()), Member: name}).Err()
+	}
+	return err
+}
+
+// Batch reads the hash of a batch.
+func (db DB) Batch(ctx context.Context, name string) (BatchRecord, error) {
+	fields, err := db.Redis.HGetAll(ctx, batchHash(name)).Result()
+	if err == nil && len(fields) == 0 {
+		err = ErrNoBatch
+	}
+	b := BatchRecord{Name: name, Opened: fields["opened"], FollowUpQueue: fields["follow_up_queue"], version: fields["version"], queues: map[string]int64{}}
+	if msg, ok := fields["follow_up"]; ok {
+		b.FollowUp = []byte(msg)
+	}
+	_, b.Closed = fields["closed"]
+	_, b.Done = fields["done"]
+	if ms, err := strconv.ParseInt(fields["ended"], 10, 64); err == nil {
+		b.Ended = time.UnixMilli(ms)
+	}
+	for field, text := range fields {
+		if queue, ok := strings.CutPrefix(field, "queue:"); ok {
+			b.queues[queue], _ = strconv.ParseInt(text, 10, 64)
+		}
+	}
+	return b, err
+}
+
+// CountBatch returns how many jobs of the batch are in each state, and ErrBatchLost if there are
+// fewer than before.
+func (db DB) CountBatch(ctx context.Context, b BatchRecord) (counts [BatchFollowUp]int64, err error) {
+	sizes, err := db.batchSizes(ctx, b)
+	for _, queue := range sizes {
+		for state := range counts {
+			counts[state] += queue.states[state].Val()
+		}
+		if err == nil && queue.all.Val() < b.queues[queue.name] {
+			err = ErrBatchLost
+		}
+	}
+	return counts, err
+}
+
+// batchSize has the counts of a queue's zset.
+type batchSize struct {
+	name   string
+	all    *redis.IntCmd
+	states [BatchFollowUp]*redis.IntCmd
+}
+
+func (db DB) batchSizes(ctx context.Context, b BatchRecord) (sizes []batchSize, err error) {
+	_, err = db.Redis.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for queue := range b.queues {
+			size := batchSize{name: queue, all: p.ZCard(ctx, batchKey(queue, b.Name))}
+			for state := range size.states {
+				score := strconv.Itoa(state)
+				size.states[state] = p.ZCount(ctx, batchKey(queue, b.Name), score, score)
+			}
+			sizes = append(sizes, size)
+		}
+		return nil
+	})
+	return sizes, err
+}
+
+var batchSetScript = script.New("asynq/batch_set")
+
+// set sets fields of the batch's hash. It returns false if something was added since b was read.
+func (db DB) set(ctx context.Context, b BatchRecord, kept time.Duration, fields ...any) (bool, error) {
+	args := append([]any{b.version, int(kept / time.Second)}, fields...)
+	return batchSetScript.Run(ctx, db.Redis, []string{batchHash(b.Name)}, args...).Bool()
+}
+
+// CloseBatch notes that no more jobs will be added, except by jobs of the batch, and how many jobs
+// there are, so that a loss is found.
+func (db DB) CloseBatch(ctx context.Context, name string) error {
+	for {
+		b, err := db.Batch(ctx, name)
+		if err != nil || !b.Ended.IsZero() {
+			return err
+		}
+		sizes, err := db.batchSizes(ctx, b)
+		if err != nil {
+			return err
+		}
+		fields := []any{"closed", 1}
+		for _, queue := range sizes {
+			fields = append(fields, "queue:"+queue.name, queue.all.Val())
+		}
+		if ok, err := db.set(ctx, b, BatchTime, fields...); ok || err != nil {
+			return err
+		}
+	}
+}
+
+// EndBatch notes that a closed batch has ended if all its jobs have ended, and reports whether it has
+// ended. The queues are in different slots, so it counts twice: if no job was unfinished and none was
+// added in between, no job that could add others ran between the two counts.
+func (db DB) EndBatch(ctx context.Context, b BatchRecord) (ended bool, err error) {
+	if !b.Ended.IsZero() || !b.Closed {
+		return b.Closed, nil
+	}
+	first, err := db.CountBatch(ctx, b)
+	if err != nil || first[BatchUnfinished] > 0 {
+		return false, err
+	}
+	second, err := db.CountBatch(ctx, b)
+	if err != nil || sum(first) != sum(second) || second[BatchUnfinished] > 0 {
+		return false, err
+	}
+	return db.set(ctx, b, BatchTime, "ended", time.Now().UnixMilli())
+}
+
+func sum(counts [BatchFollowUp]int64) (n int64) {
+	for _, count := range counts {
+		n += count
+	}
+	return n
+}
+
+// FinishBatch notes that nothing is left to do for an ended batch. Its data expire after
+// EndedBatchTime.
+func (db DB) FinishBatch(ctx context.Context, b BatchRecord) error {
+	_, err := db.Redis.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for queue := range b.queues {
+			p.Expire(ctx, batchKey(queue, b.Name), EndedBatchTime)
+		}
+		if b.FollowUp != nil {
+			p.Expire(ctx, batchKey(b.FollowUpQueue, b.Name), EndedBatchTime)
+		}
+		return nil
+	})
+	if err == nil {
+		_, err = db.set(ctx, b, EndedBatchTime, "done", 1)
+	}
+	if err == nil {
+		err = db.Redis.ZRem(ctx, batches, b.Name).Err()
+	}
+	return err
+}
+
+var batchReconcileScript = script.New("asynq/batch_reconcile")
+
+// ReconcileBatch notes which jobs of a batch others have ended, such as asynq's Inspector.
+func (db DB) ReconcileBatch(ctx context.Context, b BatchRecord) error {
+	for queue := range b.queues {
+		for skipped, more := int64(0), true; more; {
+			found, err := batchReconcileScript.Run(ctx, db.Redis, []string{batchKey(queue, b.Name)}, Hash(queue, ""), skipped, batchPage).Int64Slice()
+			if err != nil {
+				return err
+			}
+			skipped += found[0] - found[1]
+			more = found[0] == batchPage
+		}
+	}
+	return nil
+}
+
+// LookAtBatches returns the batches that are not done. One caller gets them in the given time; for
+// all others the result is empty.
+func (db DB) LookAtBatches(ctx context.Context, every time.Duration) ([]string, error) {
+	first, err := db.Redis.SetNX(ctx, batchesLook, 1, every).Result()
+	if err != nil || !first {
+		return nil, err
+	}
+	if err := db.Redis.ZRemRangeByScore(ctx, batches, "-inf", strconv.FormatInt(time.Now().Unix(), 10)).Err(); err != nil {
+		return nil, err
+	}
+	return db.Redis.ZRange(ctx, batches, 0, -1).Result()
+}
+
+// DropBatch removes a batch from those of LookAtBatches.
+func (db DB) DropBatch(ctx context.Context, name string) error {
+	return db.Redis.ZRem(ctx, batches, name).Err()
+}
+
+// InBatch reports whether a job is or was in a batch.
+func (db DB) InBatch(ctx context.Context, name, queue, id string) (bool, error) {
+	err := db.Redis.ZScore(ctx, batchKey(queue, name), id).Err()
+	if errors.Is(err, redis.Nil) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+func (c *Call) endsInBatch() bool { return c.Batch != "" && c.BatchEnd != 0 }
+
+// AddToBatch returns the text and the arguments of asynq's script that enqueues a job, so that it also
+// adds the job to a batch in the given state. A job that has been in the batch is not enqueued: that
+// is asynq's error for an ID that exists.
+func AddToBatch(name string, state BatchState, text string, keys []string, args []any) (string, []any) {
+	for _, key := range keys {
+		queue, field := ParseKey(key)
+		if id, ok := strings.CutPrefix(field, HashPrefix); ok {
+			args = append(slices.Clip(args), batchKey(queue, name), id, int(state), int(BatchTime/time.Second))
+		}
+	}
+	return script.BatchHead + text + script.BatchAdd, args
+}

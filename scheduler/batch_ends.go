@@ -1,0 +1,90 @@
+package scheduler
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"sync"
+	"time"
+
+	"github.com/headgate/headgate/internal/asynqdb"
+)
+
+const (
+	// batchPause is the pause between two looks at batches of which jobs have ended.
+	batchPause = 250 * time.Millisecond
+	// batchInterval is the time between two looks of all servers at all batches.
+	batchInterval = time.Minute
+)
+
+// batchEnds has the batches of which jobs have ended since the last look. It is safe for concurrent
+// use.
+type batchEnds struct {
+	mu    sync.Mutex
+	names map[string]bool
+	wake  chan struct{}
+	lost  hourlyWarnings
+}
+
+func (b *batchEnds) note(name string) {
+	b.mu.Lock()
+	if b.names == nil {
+		b.names = map[string]bool{}
+	}
+	b.names[name] = true
+	b.mu.Unlock()
+	select {
+	case b.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (b *batchEnds) take() map[string]bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	names := b.names
+	b.names = nil
+	return names
+}
+
+// finishBatches ends batches whose jobs have all ended, until ctx ends. Each minute one server looks
+// at all batches, because a server can die after the last job, and others than servers end jobs, too.
+func (s *Server) finishBatches(ctx context.Context) {
+	client, next := NewClient(s.db.Redis), time.NewTimer(0)
+	defer next.Stop()
+	for ctx.Err() == nil {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.batchEnds.wake:
+			for name := range maps.Keys(s.batchEnds.take()) {
+				_ = s.finishBatch(ctx, client, name, false)
+			}
+		case <-next.C:
+			names, _ := s.db.LookAtBatches(ctx, batchInterval)
+			for _, name := range names {
+				if err := s.finishBatch(ctx, client, name, true); errors.Is(err, asynqdb.ErrNoBatch) {
+					_ = s.db.DropBatch(ctx, name)
+				}
+			}
+			next.Reset(batchInterval)
+		}
+		sleep(ctx, batchPause)
+	}
+}
+
+// finishBatch ends a batch if all its jobs have ended. With reconcile it first looks for jobs that
+// others have ended.
+func (s *Server) finishBatch(ctx context.Context, client *Client, name string, reconcile bool) error {
+	b, err := s.db.Batch(ctx, name)
+	if err == nil && reconcile && b.Closed && b.Ended.IsZero() {
+		err = s.db.ReconcileBatch(ctx, b)
+	}
+	if err == nil {
+		err = client.finishBatch(ctx, b)
+	}
+	if errors.Is(err, asynqdb.ErrBatchLost) && s.batchEnds.lost.mayWarn(name) {
+		s.log.Warn("Redis has lost jobs of a batch: the batch does not end", "batch", name)
+	}
+	return err
+}

@@ -1,6 +1,7 @@
 package throttle
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"strings"
@@ -32,8 +33,8 @@ type Change struct {
 	// Until is the end of a block by Redis's clock. It is zero for other changes.
 	Until time.Time
 	// From and To are the limit's definitions before and after the change, as Limit.String writes
-	// them. From is empty for a new limit, and To is empty for a deleted limit. For a key that was
-	// set, To is its Override.
+	// them. From is empty for a new limit, and To is empty for a deleted limit. For a change of a key,
+	// they are its Overrides, or empty.
 	From, To string
 	// Schedule is the schedule that was changed, or empty.
 	Schedule string
@@ -87,9 +88,10 @@ func newChange(entry redis.XMessage) Change {
 		return value
 	}
 	at, _, _ := strings.Cut(entry.ID, "-")
+	keyBefore := Override{Rate{int(number(text("from_n"))), microseconds(number(text("from_per_us")))}, int(number(text("from_capacity")))}
 	c := Change{
 		ID: entry.ID, At: time.UnixMilli(number(at)), What: text("what"), Limit: text("limit"), Key: text("key"),
-		By: text("by"), From: text("from"), To: text("to"),
+		By: text("by"), From: cmp.Or(text("from"), keyBefore.String()), To: text("to"),
 		Schedule: text("schedule"), Job: JobID{text("queue"), text("job")}, Jobs: int(number(text("jobs"))),
 	}
 	if us := number(text("until")); us > 0 {

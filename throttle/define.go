@@ -20,6 +20,7 @@ const (
 	fromFile  = "file"  // Define
 	fromAgain = "again" // an earlier Define, written again because Redis lost the limit
 	fromSet   = "set"   // Set
+	fromUnset = "unset" // Unset
 )
 
 // define stores all limits in this process before it writes the first to Redis. If Redis is down,
@@ -85,7 +86,7 @@ func (s *shared) write(ctx context.Context, source string, l Limit) (changed int
 	if reply[1] == 1 && l.Kind != Concurrency {
 		err = s.convert(ctx, l)
 	}
-	if source != fromSet && (len(l.Overrides) > 0 || reply[2] == 1) {
+	if source != fromSet && source != fromUnset && (len(l.Overrides) > 0 || reply[2] == 1) {
 		err = errors.Join(err, s.defineKeys(ctx, l))
 	}
 	return int(reply[0]), unavailable(err)

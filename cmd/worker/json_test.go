@@ -67,6 +67,7 @@ schedules: {nightly: {cron: "30 2 * * *", task: "http:request", payload: {url: "
 		{"limits list", "--json", `"definition":"funnel 20/s capacity 1"`},
 		{"limits show", "slow --json", `"key":"k","text":"1/m"`},
 		{"limits unset", "slow --key k", "unset slow of k\n"},
+		{"changes", "--max 1 --json", `"change":"unset","limit":"slow","key":"k","before":"1/m"`},
 		{"limits pause", "api", "paused api\n"},
 		{"limits resume", "api", "resumed api\n"},
 		{"limits reset", "slow --key k", "reset slow of k\n"},

@@ -23,7 +23,7 @@ type limitsCommand struct {
 	List   limitsList                  `cmd:"" help:"List all limits, and what jobs wait for."`
 	Show   limitsShow                  `cmd:"" help:"Show one limit, its waiting jobs by key, and the ETA of each."`
 	Set    limitsSet                   `cmd:"" help:"Change or create a limit for all workers at once. The change ends when the limit changes in the config file."`
-	Unset  limitsUnset                 `cmd:"" help:"Remove the override of a key."`
+	Unset  limitsUnset                 `cmd:"" help:"End a change of \"limits set\": restore the limit as the config has it, or remove the override of a key."`
 	Delete limitsDelete                `cmd:"" help:"Delete a limit. Jobs that need it wait until it exists again, unless on_no_limit says otherwise. It exists again when it is set, or when a worker loads a config that has it."`
 	Pause  nameAction[*inspect.Queues] `cmd:"" set:"what=limit" help:"Grant no permits of a limit until it is resumed."`
 	Resume nameAction[*inspect.Queues] `cmd:"" set:"what=limit" help:"Resume a paused limit."`
@@ -49,6 +49,9 @@ func changeLimit(done string, change func(l *waitdb.DB, ctx context.Context, lim
 type limitView struct {
 	Name          string        `json:"name"`
 	Definition    string        `json:"definition"`
+	Config        string        `json:"config,omitempty"` // what the config says, if the limit was set at run time
+	SetBy         string        `json:"set_by,omitempty"`
+	SetAt         time.Time     `json:"set_at,omitzero"`
 	Paused        bool          `json:"paused"`
 	Keys          int           `json:"keys"`           // number of keys for which jobs wait
 	PermitsWanted int           `json:"permits_wanted"` // permits that the waiting jobs need
@@ -57,6 +60,23 @@ type limitView struct {
 	Blocked       []keyView     `json:"blocked,omitempty"`
 	Overrides     []keyView     `json:"overrides,omitempty"`
 	Adapted       []keyView     `json:"adapted,omitempty"` // keys without an override whose rate follows the upstream's answers
+
+	definition string // the column DEFINITION of the list
+}
+
+// addOrigin says who set the limit at run time, and what the config says.
+func (v *limitView) addOrigin(o throttle.Origin) {
+	v.definition = v.Definition
+	if !o.Set {
+		return
+	}
+	v.SetBy, v.SetAt = cmp.Or(o.By, "unknown"), o.At.UTC()
+	config := "in no config"
+	if o.Config != nil {
+		v.Config = o.Config.String()
+		config = "config: " + v.Config
+	}
+	v.definition += fmt.Sprintf(" (set by %s %s; %s)", v.SetBy, cli.DateTime(o.At), config)
 }
 
 // backlogView describes the jobs that wait for a key of a limit.
@@ -95,6 +115,7 @@ func limitViews(ctx context.Context, q *inspect.Queues, byShard bool, limits ...
 	var views []limitView
 	for _, l := range limits {
 		v := limitView{Name: l.Name, Definition: l.String(), Paused: l.Paused}
+		v.addOrigin(l.Origin)
 		for _, d := range status.Demand[l.Name] {
 			eta := status.KeyETA(l.Name, d.Key)
 			if eta == nil {
@@ -129,7 +150,7 @@ type limitsList struct {
 }
 
 func (limitsList) Help() string {
-	return `KEYS is the number of keys for which jobs wait. PERMITS WANTED is the number of permits that these jobs need. ETA is when the last of these jobs starts if no more jobs come. BLOCKED and OVERRIDES are numbers of keys.
+	return `KEYS is the number of keys for which jobs wait. PERMITS WANTED is the number of permits that these jobs need. ETA is when the last of these jobs starts if no more jobs come. BLOCKED and OVERRIDES are numbers of keys. A limit that was set at run time has its author, and the definition in the config that a worker loaded last; "worker limits unset NAME" restores that.
 
 "worker limits show NAME" shows this by key, and "worker job ID" the position of one job.`
 }
@@ -272,12 +293,12 @@ type limitsUnset struct {
 }
 
 func (limitsUnset) Help() string {
-	return `An override of the config file comes back when its entry in the file changes.`
+	return `Without --key, the limit becomes what the config of the workers says: Redis has what a worker loaded last, so the command needs no config file. Overrides of keys stay. With --key, the key's override is removed. An override of the config file comes back when its entry in the file changes.`
 }
 
 func (c *limitsUnset) Run(ctx context.Context, conn *connection, q *inspect.Queues, stdio cli.IO) error {
 	if c.Key == nil {
-		return cli.Usagef("no key of %s is given: want --key KEY", c.Name)
+		return c.restore(ctx, q, stdio)
 	}
 	key, err := c.normalized(conn.conf)
 	if err != nil {
@@ -299,6 +320,26 @@ func (c *limitsUnset) Run(ctx context.Context, conn *connection, q *inspect.Queu
 	return c.change(ctx, q, stdio, key, "unset", (*waitdb.DB).UnsetKey)
 }
 
+// restore ends a change of the limit itself.
+func (c *limitsUnset) restore(ctx context.Context, q *inspect.Queues, stdio cli.IO) error {
+	limit, err := q.Definition(ctx, c.Name)
+	switch {
+	case err != nil:
+		return err
+	case limit.Origin.Config == nil:
+		return fmt.Errorf("limit %s is in no config that a worker has loaded: \"worker limits set\" changes it, and \"worker limits delete\" deletes it", c.Name)
+	case !limit.Origin.Set:
+		return fmt.Errorf("limit %s is as the config says; for the override of a key, want --key KEY", c.Name)
+	}
+	if !c.Yes {
+		if err := confirmed(q.LimitChangeImpact(ctx, limit.Limit, *limit.Origin.Config)); err != nil {
+			return err
+		}
+	}
+	err = q.EachPlace(c.Name, nil, func(l *waitdb.DB, _ shard.Shard) error { return l.Internals().Unset(ctx, c.Name) })
+	return confirm(stdio, err, "%s  %s, as in the config", c.Name, limit.Origin.Config)
+}
+
 type limitsSet struct {
 	limitKey
 	Kind     throttle.Kind  `placeholder:"KIND" help:"funnel, token_bucket, fixed_window, sliding_log, sliding_window or concurrency."`
@@ -313,7 +354,7 @@ type limitsSet struct {
 }
 
 func (limitsSet) Help() string {
-	return `Settings without a flag keep their values. If --kind changes the kind, only apps and max_block keep theirs. The change ends when the limit changes in the config file, or when a worker first reads the limit there. The worker logs a warning.
+	return `Settings without a flag keep their values. If --kind changes the kind, only apps and max_block keep theirs. The change outlasts restarts. It ends by "worker limits unset NAME", when the limit changes in the config file, or when a worker first reads the limit there. The worker logs a warning.
 
 With --key, the command overrides the rate or capacity of that key at once, until "worker limits unset". Permits that were taken stay taken. For a fixed_window, the override's rate must have the same period.`
 }

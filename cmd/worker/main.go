@@ -31,6 +31,7 @@ type commands struct {
 	Job       jobCommand       `cmd:"" help:"Show everything about one job: its state, position, last error and result."`
 	Results   resultsCommand   `cmd:"" help:"List job results, or write them to files."`
 	Jobs      jobsCommand      `cmd:"" help:"List jobs; run, cancel, archive and delete them."`
+	Changes   changesCommand   `cmd:"" help:"List who changed limits, queues, schedules and jobs, and when."`
 	Queues    queuesCommand    `cmd:"" help:"List, pause, resume and delete queues."`
 	Crawls    crawlsCommand    `cmd:"" help:"Show the progress of crawls."`
 	Schedules schedulesCommand `cmd:"" help:"List, run, pause and resume schedules."`

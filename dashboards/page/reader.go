@@ -11,9 +11,7 @@ import (
 
 	"github.com/headgate/headgate/internal/inspect"
 	"github.com/headgate/headgate/internal/redishealth"
-	"github.com/headgate/headgate/internal/shard"
 	"github.com/headgate/headgate/internal/stats"
-	"github.com/headgate/headgate/throttle"
 )
 
 const (
@@ -149,18 +147,14 @@ func (r *reader) readAll(ctx context.Context) (*snapshot, error) {
 		return nil, err
 	}
 	s := &snapshot{Status: status, Now: status.At.Local()}
-	var changes []throttle.Change
+	if s.Changes, err = r.queues.Changes(ctx, 500); err != nil {
+		return nil, err
+	}
 	for _, in := range r.queues.Scopes() {
-		some, err := in.Limiter.Changes(ctx, 500)
-		if err != nil {
-			return nil, err
-		}
-		changes = append(changes, some...)
 		if err := r.readSteps(ctx, in, status.At); err != nil {
 			return nil, err
 		}
 	}
-	s.Changes = joinChanges(changes, r.queues.Sharded)
 	for _, l := range status.Limits {
 		row := limitRow{Limit: l, now: s.Now}
 		row.chart, row.Sum = r.chart(l.Name, status.At)
@@ -170,25 +164,6 @@ func (r *reader) readAll(ctx context.Context) (*snapshot, error) {
 		return cmp.Or(cmp.Compare(b.Waiting, a.Waiting), cmp.Compare(b.Total, a.Total))
 	})
 	return s, nil
-}
-
-// joinChanges returns the changes of all scopes, the newest first. The changes of all parts of a
-// divided limit become one change. It has no From and To, because they would be those of one part.
-func joinChanges(all []throttle.Change, sharded shard.Queues) (changes []throttle.Change) {
-	slices.SortStableFunc(all, func(a, b throttle.Change) int { return b.At.Compare(a.At) })
-	for _, c := range all {
-		home, divided := sharded.Home(c.Limit)
-		if divided {
-			c.From, c.To = "", ""
-		}
-		last := changes[max(0, len(changes)-home.Count):]
-		if !slices.ContainsFunc(last, func(other throttle.Change) bool {
-			return c.What == other.What && c.Limit == other.Limit && c.Key == other.Key && c.By == other.By && other.At.Sub(c.At) < time.Second
-		}) {
-			changes = append(changes, c)
-		}
-	}
-	return changes
 }
 
 func stepOf(at time.Time) int64 { return at.UnixMilli() / chartStep.Milliseconds() }

@@ -102,7 +102,10 @@ func changeText(c throttle.Change) string {
 		return "queue " + short(c.Job.Queue) + " " + c.What
 	case c.What == "blocked":
 		return text + " blocked until " + clock(c.Until, time.Now())
-	case c.What == "set" && c.From != "", c.What == "defined" && c.From != "":
+	case c.From != "" && c.To != "":
+		if c.What == "unset" {
+			text += " unset"
+		}
 		return text + ": " + display.Visible(c.From, shortText) + " → " + display.Visible(c.To, shortText)
 	case c.To != "":
 		return text + " " + c.What + ": " + display.Visible(c.To, shortText)

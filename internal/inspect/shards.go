@@ -81,6 +81,7 @@ type Definition struct {
 	throttle.Limit
 	Blocks []throttle.Blocked
 	Keys   []throttle.KeyState
+	Origin throttle.Origin // without Keys it is not read
 }
 
 // Definition reads a limit. A divided limit is the sum of its parts.
@@ -106,6 +107,9 @@ func (q *Queues) readDefinitions(ctx context.Context, withKeys bool) (own []Defi
 		d := Definition{Limit: limits[i]}
 		if d.Blocks, err = q.Limiter.Blocks(ctx, d.Name); err == nil && withKeys {
 			d.Keys, err = q.Limiter.Keys(ctx, d.Name)
+		}
+		if err == nil && withKeys {
+			d.Origin, err = q.Limiter.Internals().Origin(ctx, d.Name)
 		}
 		own = append(own, d)
 	}
@@ -152,9 +156,29 @@ func (q *Queues) joinParts(parts []Definition) (sum Definition) {
 		}
 	}
 	sum.Limit = q.Sharded.Join(parts[0].Name, limits)
+	sum.Origin = q.joinOrigins(parts)
 	for i, k := range sum.Keys {
 		o := q.Sharded.Join(parts[0].Name, overrides[k.Key])
 		sum.Keys[i].Rate, sum.Keys[i].Capacity = o.Rate, o.Capacity
+	}
+	return sum
+}
+
+// joinOrigins returns the origin of the newest part that was set, or else of the first part. Its Config
+// is the sum of the parts'.
+func (q *Queues) joinOrigins(parts []Definition) throttle.Origin {
+	sum := parts[0].Origin
+	var configs []throttle.Limit
+	for _, d := range parts {
+		if o := d.Origin; o.Set && (!sum.Set || o.At.After(sum.At)) {
+			sum = o
+		}
+		if d.Origin.Config != nil {
+			configs = append(configs, *d.Origin.Config)
+		}
+	}
+	if sum.Config = nil; len(configs) == len(parts) {
+		sum.Config = new(q.Sharded.Join(parts[0].Name, configs))
 	}
 	return sum
 }

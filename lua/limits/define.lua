@@ -3,7 +3,7 @@
 -- KEYS[1] key prefix of the scope, hg:{scope}:
 -- ARGV[1] limit
 -- ARGV[2] source of the definition: file (the config), again (the config, because Redis has lost
---   the limit) or set (at run time)
+--   the limit), set (at run time) or unset (the config's previous one, in place of one set at run time)
 -- ARGV[3] the definition as one text
 -- ARGV[4] actor
 -- ARGV[5] attempt: 1 when the caller sends the call for the first time, 2 and more in a repeat
@@ -32,6 +32,8 @@ if source == 'again' and old_text then
 end
 if source == 'again' and call('HEXISTS', hg('deleted'), name) == 1 then return { 0, 0, 0 } end
 if source == 'again' then source = 'file' end
+-- A config that defines the limit differently meanwhile has ended the change at run time.
+if source == 'unset' and text ~= old_file_text then return { 0, 0, keys_file and 1 or 0 } end
 if old_text and (text == old_text or source == 'file' and text == old_file_text) then
   if source == 'file' then call('HSET', limit, 'file', text) end
   return { 0, attempt ~= '1' and 1 or 0, keys_file and 1 or 0 } -- the first attempt may have stored it
@@ -40,7 +42,7 @@ local replaced = source == 'file' and old_text and old_text ~= old_file_text
 old_summary = old_summary or call('HGET', hg('deleted'), name)
 
 call('DEL', limit)
-call('HSET', limit, 'text', text, 'since_us', int(now_us), unpack(ARGV, 6))
+call('HSET', limit, 'text', text, 'since_us', int(now_us), 'by', actor, unpack(ARGV, 6))
 if paused then call('HSET', limit, 'paused', paused) end
 if blocked_us then call('HSET', limit, 'blocked_us', blocked_us) end
 if overrides then call('HSET', limit, 'overrides', overrides) end
@@ -52,7 +54,7 @@ call('SADD', hg('limits'), name)
 call('HDEL', hg('deleted'), name)
 call('UNLINK', hg('missing', name))
 publish_change('limit', name)
-log_change(source == 'file' and 'defined' or 'set', name, actor, 'from', old_text or '', 'to', text)
+log_change(source == 'file' and 'defined' or source, name, actor, 'from', old_text or '', 'to', text)
 
 -- Returns kind, n and period. Fixed windows that have these in common may differ in the calendar.
 local function rate(summary) return string.match(summary, '^%S+ %S+ %S+') end

@@ -16,14 +16,20 @@ local limit = hg('limit', name)
 local old_text = call('HGET', limit, 'keys_file') or ''
 if text == old_text or call('EXISTS', limit) == 0 then return 0 end
 call('HSET', limit, 'keys_file', text)
-local old, new = {}, {}
+local old, new, logged = {}, {}, 0
 for key, override in string.gmatch(old_text, '([^\t\n]*)\t([^\n]*)') do old[key] = override end
 for key, override in string.gmatch(text, '([^\t\n]*)\t([^\n]*)') do new[key] = override end
 
+-- The changelog gets the first changes alone, because a config can have thousands of overrides.
+local function log_defined(key, r, text)
+  logged = logged + 1
+  if logged <= 20 then log_override('defined', name, '', key, r, text) end
+end
 for i = 4, #ARGV, 4 do
   local key = ARGV[i]
   if old[key] ~= new[key] then
     local r = read_record(name, key)
+    log_defined(key, r, string.match(new[key], '^%S+ (.*)'))
     r.source, r.kind, r.n, r.per_us, r.capacity = 'file', kind, tonumber(ARGV[i + 1]), tonumber(ARGV[i + 2]), tonumber(ARGV[i + 3])
     change_rate(name, key, r)
   end
@@ -31,6 +37,7 @@ end
 for key in pairs(old) do
   local r = not new[key] and read_record(name, key)
   if r and r.source == 'file' then
+    log_defined(key, r, '')
     clear_override(r)
     change_rate(name, key, r)
   end

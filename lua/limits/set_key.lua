@@ -17,14 +17,14 @@ if call('EXISTS', hg('limit', name)) == 0 then return 0 end
 if text == '' then
   local r = read_record(name, key)
   if r.source == '-' then return 1 end
+  log_override('unset', name, actor, key, r, '')
   clear_override(r)
   change_rate(name, key, r)
-  log_change('unset', name, actor, 'key', key)
   return 1
 end
 drop_ended(name)
 local r = read_record(name, key)
+log_override('set', name, actor, key, r, text)
 r.source, r.kind, r.n, r.per_us, r.capacity = 'set', kind, n, per_us, capacity
 change_rate(name, key, r)
-log_change('set', name, actor, 'key', key, 'to', text)
 return 1

@@ -90,6 +90,12 @@ local function change_rate(name, key, r)
   publish_change('meter', name .. '|' .. key)
 end
 
+-- Adds an entry to the changelog about the override of a key. The record before has the override
+-- before the change. text is the one after it, or '' if there is none any more.
+local function log_override(what, name, actor, key, before, text)
+  log_change(what, name, actor, 'key', key, 'from_n', int(before.n), 'from_per_us', int(before.per_us), 'from_capacity', int(before.capacity), 'to', text)
+end
+
 -- Removes the override from the record r, without storing r.
 local function clear_override(r)
   r.source, r.kind, r.n, r.per_us, r.capacity = '-', '-', 0, 0, 0

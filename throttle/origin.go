@@ -1,0 +1,98 @@
+package throttle
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/headgate/headgate/internal/duration"
+)
+
+// Origin says where the definition of a limit in Redis comes from.
+type Origin struct {
+	// Config is the definition that a config, or a program's Define, gave last. It is nil if none
+	// has defined the limit.
+	Config *Limit
+	// Set reports whether Set wrote the definition that is in force, in place of Config.
+	Set bool
+	// At is the time at which the definition in force was written, by Redis's clock.
+	At time.Time
+	// By is the actor that wrote it, or empty.
+	By string
+}
+
+// Origin returns where the definition of a limit comes from. For a limit that does not exist, it
+// returns the zero Origin.
+func (s *shared) Origin(ctx context.Context, name string) (Origin, error) {
+	reply, err := s.rdb.HMGet(ctx, s.prefix+"limit:"+name, "text", "file", "since_us", "by").Result()
+	if err != nil {
+		return Origin{}, unavailable(err)
+	}
+	var fields [4]string
+	for i := range fields {
+		fields[i], _ = reply[i].(string)
+	}
+	o := Origin{Set: fields[0] != fields[1], At: time.UnixMicro(number(fields[2])), By: fields[3]}
+	if config, ok := parseText(name, fields[1]); ok {
+		o.Config = &config
+	}
+	return o, nil
+}
+
+// Unset ends a change by Set: it restores the definition that a config, or Define, gave last. The
+// overrides of keys stay.
+func (s *shared) Unset(ctx context.Context, name string) error {
+	origin, err := s.Origin(ctx, name)
+	if err == nil && origin.Config == nil {
+		err = fmt.Errorf("%w: %s in any config", ErrNoLimit, name)
+	}
+	if err == nil {
+		_, err = s.write(ctx, fromUnset, *origin.Config)
+	}
+	return err
+}
+
+// ParseText returns the limit that String wrote as the text. ok is false for any other text.
+func (s *shared) ParseText(name, text string) (l Limit, ok bool) { return parseText(name, text) }
+
+func parseText(name, text string) (l Limit, ok bool) {
+	kind, rest, _ := strings.Cut(text, " ")
+	l = Limit{Name: name, Kind: Kind(kind)}
+	words := strings.Fields(rest)
+	if l.Kind != Concurrency {
+		words = slices.Insert(words, 0, "rate")
+	}
+	var adapt Adapt
+	for len(words) > 1 || slices.Equal(words, []string{"adapt"}) {
+		if words[0] == "adapt" {
+			l.Adapt, words = &adapt, words[1:]
+			continue
+		}
+		value := words[1] // a wrong value becomes a zero value, and the text differs
+		switch words[0] {
+		case "rate":
+			l.Rate, _ = ParseRate(value)
+		case "capacity":
+			l.Capacity, _ = strconv.Atoi(value)
+		case "margin":
+			l.Margin, _ = duration.Parse(value)
+		case "zone":
+			l.Zone = value
+		case "apps":
+			l.Apps = strings.Split(value, ",")
+		case "lease":
+			l.Lease, _ = duration.Parse(value)
+		case "max_block":
+			l.MaxBlock, _ = duration.Parse(value)
+		case "min":
+			adapt.Min, _ = ParseRate(value)
+		case "latency":
+			adapt.Latency, _ = duration.Parse(value)
+		}
+		words = words[2:]
+	}
+	return l, l.Validate() == nil && l.String() == text
+}

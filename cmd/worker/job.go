@@ -9,6 +9,7 @@ import (
 
 	"github.com/headgate/headgate/cmd/internal/cli"
 	"github.com/headgate/headgate/cmd/internal/config"
+	"github.com/headgate/headgate/cmd/internal/results"
 	"github.com/headgate/headgate/internal/asynqdb"
 	"github.com/headgate/headgate/internal/display"
 	"github.com/headgate/headgate/internal/forecast"
@@ -69,7 +70,7 @@ func (c *jobCommand) print(ctx context.Context, conf *config.Config, q *inspect.
 	}
 	view.Result = nil // printed below, as the lines of the answer
 	if err = cli.Print(stdio.Out, false, view); err == nil && len(job.Result) > 0 {
-		err = cli.Fields(stdio.Out, parseResponse(job.Type, job.Result).lines())
+		err = cli.Fields(stdio.Out, results.ParseResponse(job.Type, job.Result).Lines())
 	}
 	fmt.Fprintln(stdio.Out)
 	return err

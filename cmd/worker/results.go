@@ -5,26 +5,21 @@ import (
 	"cmp"
 	"context"
 	"crypto/sha256"
-	"encoding/base64"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
-	"net/http"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/google/uuid"
 
 	"github.com/headgate/headgate/cmd/internal/cli"
+	"github.com/headgate/headgate/cmd/internal/results"
 	"github.com/headgate/headgate/internal/duration"
 	"github.com/headgate/headgate/internal/inspect"
 	"github.com/headgate/headgate/internal/redact"
-	"github.com/headgate/headgate/tasks"
 )
 
 type resultsCommand struct {
@@ -63,12 +58,12 @@ func (c *resultsCommand) Run(ctx context.Context, conn *connection, q *inspect.Q
 		return cmp.Or(c.each(ctx, q, secrets, to.put), to.close())
 	}
 	found := false
-	err = c.each(ctx, q, secrets, func(r result) (err error) {
+	err = c.each(ctx, q, secrets, func(r results.Result) (err error) {
 		found = true
 		if c.JSON {
 			return cli.JSONLine(stdio.Out, r)
 		}
-		_, err = fmt.Fprintln(stdio.Out, r.line())
+		_, err = fmt.Fprintln(stdio.Out, r.Line())
 		return err
 	})
 	if err == nil && !found && !c.JSON {
@@ -78,7 +73,7 @@ func (c *resultsCommand) Run(ctx context.Context, conn *connection, q *inspect.Q
 }
 
 // each calls do with each result, until the first error.
-func (c *resultsCommand) each(ctx context.Context, q *inspect.Queues, secrets redact.Redactor, do func(result) error) error {
+func (c *resultsCommand) each(ctx context.Context, q *inspect.Queues, secrets redact.Redactor, do func(results.Result) error) error {
 	f := inspect.Filter{Queue: c.Queue, Type: c.Type, States: []string{"completed"}}
 	if c.Failed {
 		f.States = []string{"archived"}
@@ -90,109 +85,11 @@ func (c *resultsCommand) each(ctx context.Context, q *inspect.Queues, secrets re
 		if len(job.Result) == 0 && !c.Failed || c.Since != nil && time.Since(job.Since) > *c.Since {
 			continue
 		}
-		if err := do(newResult(job, secrets)); err != nil {
+		if err := do(results.New(job, secrets)); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// result is the result of a job that has ended, in JSON.
-type result struct {
-	ID      string    `json:"id"`
-	Queue   string    `json:"queue"`
-	Type    string    `json:"type"`
-	Payload cli.Text  `json:"payload"` // its secrets are hidden
-	State   string    `json:"state"`
-	Ended   time.Time `json:"ended"`
-	Error   string    `json:"error,omitempty"`
-	Result  *cli.Text `json:"result,omitempty"` // what the handler wrote; nil if HTTPResult is set
-	Body    *cli.Text `json:"body,omitempty"`   // the response's body; nil if HTTPResult is nil
-	*tasks.HTTPResult
-
-	response response
-}
-
-func newResult(job inspect.Job, secrets redact.Redactor) result {
-	r := result{
-		ID: job.ID, Queue: job.Queue, Type: job.Type, State: job.State, Ended: job.Since,
-		Payload:  cli.Text(secrets.Payload(job.Payload)),
-		response: parseResponse(job.Type, job.Result),
-	}
-	if job.State == "archived" {
-		r.Error = job.LastErr
-	}
-	body := cli.Text(r.response.body)
-	if r.HTTPResult = r.response.httpResult; r.HTTPResult == nil {
-		r.Result = &body
-	} else {
-		r.Body = &body
-	}
-	return r
-}
-
-func (r result) line() string {
-	what, text := "result", strings.TrimSpace(string(r.response.body))
-	if r.HTTPResult != nil {
-		what = r.response.status()
-		if r.Saved != "" {
-			text = "saved: " + r.Saved
-		}
-	}
-	if text == "" && r.Error != "" {
-		what, text = "no response", r.Error
-	}
-	return strings.TrimRight(fmt.Sprintf("%s  %s  %s  %s  %s  %s", cli.DateTime(r.Ended), cli.Cell(r.ID), cli.Cell(r.Type), cli.Cell(string(r.Payload)), what, cli.Cell(text)), " ")
-}
-
-// response is the result that a job's handler wrote. For an http:request it is the response to the
-// last run.
-type response struct {
-	httpResult *tasks.HTTPResult // nil if the result is no HTTPResult of an http:request
-	body       []byte
-}
-
-// parseResponse parses a result. A result that is no HTTPResult becomes the body.
-func parseResponse(taskType string, result []byte) response {
-	var call tasks.HTTPResult
-	if taskType != tasks.TypeHTTPRequest || json.Unmarshal(result, &call) != nil {
-		return response{body: result}
-	}
-	body := []byte(call.Body)
-	if call.Base64 {
-		call.Base64 = false
-		var err error
-		if body, err = base64.StdEncoding.DecodeString(call.Body); err != nil {
-			return response{body: result}
-		}
-	}
-	return response{&call, body}
-}
-
-// lines returns the names and values of a response, for [cli.Fields].
-func (r response) lines() [][2]string {
-	if r.httpResult == nil {
-		return [][2]string{{"result", string(r.body)}}
-	}
-	lines := [][2]string{{"response", r.status()}, {"url", r.httpResult.URL}, {"saved", r.httpResult.Saved}}
-	for _, name := range slices.Sorted(maps.Keys(r.httpResult.Headers)) {
-		lines = append(lines, [2]string{"header", name + ": " + strings.Join(r.httpResult.Headers[name], ", ")})
-	}
-	return append(lines, [2]string{"body", string(r.body)})
-}
-
-func (r response) status() string {
-	length := fmt.Sprintf("%d bytes", len(r.body))
-	switch {
-	case r.httpResult.Truncated && r.httpResult.Length >= 0:
-		length = fmt.Sprintf("the first %d of %d bytes", len(r.body), r.httpResult.Length)
-	case r.httpResult.Truncated:
-		length = "the first " + length
-	case r.httpResult.Saved != "":
-		length = fmt.Sprintf("%d bytes", r.httpResult.Length)
-	}
-	took := duration.Text(time.Duration(r.httpResult.DurationMS) * time.Millisecond)
-	return fmt.Sprintf("%d %s in %s, %s", r.httpResult.Status, http.StatusText(r.httpResult.Status), took, length)
 }
 
 // folder writes each body to a file DIR/QUEUE/ID.
@@ -211,19 +108,19 @@ func createFolder(name string, stdio cli.IO) (*folder, error) {
 	return &folder{root: root, stdio: stdio}, err
 }
 
-func (f *folder) put(r result) error {
-	if len(r.response.body) == 0 || r.HTTPResult != nil && r.Saved != "" {
+func (f *folder) put(r results.Result) error {
+	if len(r.Response.Body) == 0 || r.HTTPResult != nil && r.Saved != "" {
 		return nil
 	}
 	queue := fileName(r.Queue)
 	name, temp := filepath.Join(queue, fileName(r.ID)), filepath.Join(queue, ".headgate-"+uuid.NewString())
-	if err := errors.Join(f.root.MkdirAll(queue, 0o755), f.root.WriteFile(temp, r.response.body, 0o644)); err != nil {
+	if err := errors.Join(f.root.MkdirAll(queue, 0o755), f.root.WriteFile(temp, r.Response.Body, 0o644)); err != nil {
 		return err
 	}
 	err := f.root.Link(temp, name) // Link replaces no file, unlike Rename
 	err = errors.Join(err, f.root.Remove(temp))
 	if errors.Is(err, fs.ErrExist) {
-		if before, err := f.root.ReadFile(name); err == nil && bytes.Equal(before, r.response.body) {
+		if before, err := f.root.ReadFile(name); err == nil && bytes.Equal(before, r.Response.Body) {
 			f.exist++
 			return nil
 		}

@@ -124,7 +124,7 @@ func inWords(times []time.Duration) string {
 
 var (
 	recipe       = regexp.MustCompile("(?m)^\\| (S[1-9]) \\| [^|]+ \\| `(.+)` \\| (\\d+) \\| ")
-	throttleLine = regexp.MustCompile(`^worker throttle (\S+) (\d+) (\d+) (\d+)$`)
+	throttleLine = regexp.MustCompile(`^headgate-worker throttle (\S+) (\d+) (\d+) (\d+)$`)
 )
 
 // TestRecipes: each of the nine systems has a recipe, and of 20 calls at once as many pass as it says.

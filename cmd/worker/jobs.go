@@ -65,7 +65,7 @@ type jobsList struct {
 }
 
 func (jobsList) Help() string {
-	return `Lists jobs by queue and state: archived and completed jobs newest first, pending, scheduled and retried jobs in the order in which they will run, and waiting jobs in no order. SINCE is when a job came into its state, NEXT when a scheduled or retried job runs. WHY is the last error, or the limit that delays a waiting job most.
+	return `Lists first the jobs that may need you, of all queues: archived jobs, then those that failed and are retried, then waiting jobs; then pending, running, scheduled and completed ones. Archived and completed jobs come newest first, pending, scheduled and retried jobs in the order in which they will run, and waiting jobs in no order. SINCE is when a job came into its state, NEXT when a scheduled or retried job runs. WHY is the last error, or the limit that delays a waiting job most.
 
 --older counts from when a job became pending, was first denied, started, last failed, was archived or completed.
 
@@ -102,10 +102,16 @@ func (c *jobsList) Run(ctx context.Context, conn *connection, stdio cli.IO) erro
 	for i, job := range jobs {
 		rows[i] = newJobView(job)
 	}
-	if more {
-		fmt.Fprintln(stdio.Err, cli.Worker+": there are more jobs: use a filter, or a larger --max")
+	if err := cli.List(stdio.Out, c.JSON, rows, "no jobs match", "ID", "QUEUE", "TYPE", "STATE", "SINCE", "NEXT", "WHY"); err != nil || !more {
+		return err
 	}
-	return cli.List(stdio.Out, c.JSON, rows, "no jobs match", "ID", "QUEUE", "TYPE", "STATE", "SINCE", "NEXT", "WHY")
+	const rest = "there are more jobs: use a filter, or a larger --max"
+	if c.JSON { // standard output is one JSON array
+		_, err = fmt.Fprintf(stdio.Err, "%s: %s\n", cli.Worker, rest)
+	} else {
+		_, err = fmt.Fprintln(stdio.Out, rest)
+	}
+	return err
 }
 
 // jobsAction does one thing to jobs.

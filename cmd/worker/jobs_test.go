@@ -140,10 +140,10 @@ func TestJobsList_Filters(t *testing.T) {
 	w.must(w.rdb.HSet(t.Context(), asynqdb.Hash("default", "pending"), "pending_since", long.UnixNano()).Err())
 	w.must(w.rdb.ZAdd(t.Context(), asynqdb.Key("default", asynqdb.Archived), redis.Z{Score: float64(long.Unix()), Member: "archived"}).Err())
 	for args, want := range map[string]string{
-		"":                              "active pending waiting behind retry scheduled archived completed",
+		"":                              "archived retry pending waiting behind active scheduled completed",
 		"--state pending":               "pending",
 		"--state waiting":               "waiting behind",
-		"--state retry,archived":        "retry archived",
+		"--state retry,archived":        "archived retry",
 		"--state granted":               "",
 		"--type of:scheduled":           "scheduled",
 		"--limit slow":                  "waiting behind",
@@ -152,18 +152,18 @@ func TestJobsList_Filters(t *testing.T) {
 		"--state waiting --type of:x":   "",
 		`--payload "is":"re`:            "retry",
 		"--error denied":                "",
-		"--older 1h":                    "pending archived",
+		"--older 1h":                    "archived pending",
 		"--older 3h":                    "",
 		"--older 1h --state archived":   "archived",
 		"--queue default --type of:x":   "",
-		"--max 2 --state retry,pending": "pending retry",
+		"--max 2 --state retry,pending": "retry pending",
 	} {
 		if got := w.ids(args); got != want {
 			t.Errorf("%q lists %q, want %q", args, got, want)
 		}
 	}
 	code, out, stderr := w.run("list --max 3")
-	if code != 0 || strings.Count(out, "\n") != 4 || stderr != "worker: there are more jobs: use a filter, or a larger --max\n" {
+	if code != 0 || strings.Count(out, "\n") != 5 || stderr != "" || !strings.HasSuffix(out, "\nthere are more jobs: use a filter, or a larger --max\n") {
 		t.Errorf("with --max 3: exit code %d, %s%s", code, out, stderr)
 	}
 	if _, out, _ = w.run("list --state waiting"); !strings.Contains(out, "waits for slow of shop") {

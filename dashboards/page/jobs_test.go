@@ -47,7 +47,7 @@ func TestJobs(t *testing.T) {
 		jobs  int
 		shows string
 	}{
-		{"", 30, "All <small class=\"num\">53</small>"},
+		{"", 25, "All <small class=\"num\">53</small>"},
 		{"state=archived", 25, "Archived <small class=\"num\">45</small>"},
 		{"state=archived&queue=reports", 0, "No job matches"},
 		{"state=archived&queue=reports", 0, `<a href="./jobs?queue=reports">All`},

@@ -226,23 +226,29 @@ func (f Filter) matchesMeter(job Job) bool {
 // pageSize is the number of jobs in one read. Redis executes nothing else during a read.
 const pageSize = 100
 
-// taskSet is one of asynq's lists and sets of jobs.
+// taskSet is a part of one of asynq's lists and sets of jobs: its jobs in some states.
 type taskSet struct {
-	name        string
+	name        string // of the part
+	key         string // of the whole list or set
 	list        func(queue string, opts ...asynq.ListOption) ([]*asynq.TaskInfo, error)
-	states      []string // of its jobs
-	newestFirst bool     // List returns the newest jobs first; asynq lists them last
+	states      []string
+	newestFirst bool // List returns the newest jobs first; asynq lists them last
 }
 
+// retrying is the part of the set retry that can have far fewer jobs than the set.
+const retrying = "retry"
+
+// taskSets returns the parts in the order of List: first the jobs that may need a person.
 func (q *Queues) taskSets() []taskSet {
 	i := q.Inspector
 	return []taskSet{
-		{"active", i.ListActiveTasks, []string{"active"}, false},
-		{"pending", i.ListPendingTasks, []string{"pending", Waiting, Granted}, false},
-		{"retry", i.ListRetryTasks, []string{"retry", Waiting, Granted}, false},
-		{"scheduled", i.ListScheduledTasks, []string{"scheduled"}, false},
-		{"archived", i.ListArchivedTasks, []string{"archived"}, true},
-		{"completed", i.ListCompletedTasks, []string{"completed"}, true},
+		{"archived", asynqdb.Archived, i.ListArchivedTasks, []string{"archived"}, true},
+		{retrying, asynqdb.Retry, i.ListRetryTasks, []string{"retry"}, false},
+		{Waiting, asynqdb.Retry, i.ListRetryTasks, []string{Waiting, Granted}, false},
+		{"pending", asynqdb.Pending, i.ListPendingTasks, []string{"pending", Waiting, Granted}, false},
+		{"active", asynqdb.Active, i.ListActiveTasks, []string{"active"}, false},
+		{"scheduled", asynqdb.Scheduled, i.ListScheduledTasks, []string{"scheduled"}, false},
+		{"completed", asynqdb.Completed, i.ListCompletedTasks, []string{"completed"}, true},
 	}
 }
 
@@ -265,8 +271,9 @@ func ParseCursor(text string) Cursor {
 	return Cursor{queue: parts[2], set: parts[1], number: page}
 }
 
-// List returns the jobs of a filter, queue by queue and set by set: archived and completed jobs
-// from the newest on, others from the next to run. It can miss a job whose state changes meanwhile,
+// List returns the jobs of a filter: those of all queues that are archived, then those that failed and
+// are retried, then waiting ones, and then the others. Archived and completed jobs come from
+// the newest on, others from the next to run. It can miss a job whose state changes meanwhile,
 // or return it twice. It stops after the first error.
 func (q *Queues) List(ctx context.Context, f Filter) iter.Seq2[Job, error] {
 	return func(yield func(Job, error) bool) {
@@ -314,8 +321,8 @@ func (q *Queues) pages(ctx context.Context, f Filter, from Cursor, size int) ite
 			yield(page{}, err)
 			return
 		}
-		for _, name := range names {
-			for _, set := range q.taskSets() {
+		for _, set := range q.taskSets() {
+			for _, name := range names {
 				at := Cursor{queue: name, set: set.name}
 				switch {
 				case from == Cursor{}:
@@ -329,6 +336,7 @@ func (q *Queues) pages(ctx context.Context, f Filter, from Cursor, size int) ite
 					if err == nil && p.read == 0 {
 						break
 					}
+					at = p.Cursor
 					if !yield(p, err) || err != nil {
 						return
 					}
@@ -338,12 +346,21 @@ func (q *Queues) pages(ctx context.Context, f Filter, from Cursor, size int) ite
 	}
 }
 
-// readPage reads one page of a set. After the last page, it returns a page whose read is 0. asynq's
+// readPage reads one page of a set, or of the set retry a later one. After the last page, it returns a page whose read is 0. asynq's
 // page 1 has the oldest jobs.
 func (q *Queues) readPage(ctx context.Context, f Filter, set taskSet, at Cursor, size int) (page, error) {
+	if set.name == retrying {
+		skipped, found, more, err := q.skipWaiting(ctx, at, size)
+		if err != nil || !more {
+			return page{}, err
+		}
+		if at = skipped; !found {
+			return page{Cursor: at, read: 1}, nil // of far less work than the jobs of a page
+		}
+	}
 	number := at.number + 1
 	if set.newestFirst {
-		n, err := q.rdb.ZCard(ctx, asynqdb.Key(at.queue, set.name)).Result()
+		n, err := q.rdb.ZCard(ctx, asynqdb.Key(at.queue, set.key)).Result()
 		if number = (int(n)+size-1)/size - at.number; err != nil || number < 1 {
 			return page{}, err
 		}
@@ -355,7 +372,7 @@ func (q *Queues) readPage(ctx context.Context, f Filter, set taskSet, at Cursor,
 	if err != nil {
 		return page{}, err
 	}
-	if err := q.nameLost(ctx, set.name, at.queue, (number-1)*size, size, infos); err != nil {
+	if err := q.nameLost(ctx, set.key, at.queue, (number-1)*size, size, infos); err != nil {
 		return page{}, err
 	}
 	if set.newestFirst {
@@ -363,14 +380,40 @@ func (q *Queues) readPage(ctx context.Context, f Filter, set taskSet, at Cursor,
 	}
 	p := page{Cursor: at, read: len(infos)}
 	p.jobs, err = q.withStates(ctx, slices.DeleteFunc(infos, func(job *asynq.TaskInfo) bool { return !f.matchesInfo(job) }))
-	p.jobs = slices.DeleteFunc(p.jobs, func(job Job) bool { return !f.Matches(job) })
+	p.jobs = slices.DeleteFunc(p.jobs, func(job Job) bool { return !slices.Contains(set.states, job.State) || !f.Matches(job) })
 	return p, err
+}
+
+// lookAhead is about the number of jobs whose records skipWaiting reads in one step.
+const lookAhead = 500
+
+// skipWaiting moves a cursor in the set retry to the first page, from the cursor's on, that has a job
+// which does not wait for permits. Most pages of a backlog have none. If the next jobs all wait, found
+// is false, and the cursor is at the last page of them. At the end of the set, more is false.
+func (q *Queues) skipWaiting(ctx context.Context, at Cursor, size int) (_ Cursor, found, more bool, err error) {
+	start, n := at.number*size, max(1, lookAhead/size)*size
+	ids, err := q.rdb.ZRange(ctx, asynqdb.Key(at.queue, asynqdb.Retry), int64(start), int64(start+n-1)).Result()
+	if err != nil || len(ids) == 0 {
+		return at, false, false, err
+	}
+	jobs := make([]throttle.JobID, len(ids))
+	for i, id := range ids {
+		jobs[i] = throttle.JobID{Queue: at.queue, ID: id}
+	}
+	waits, err := q.In(q.Sharded.ShardNamed(at.queue)).Limiter.Known(ctx, jobs)
+	i := slices.Index(waits, false)
+	found = i >= 0
+	if !found {
+		i = len(ids) - 1
+	}
+	at.number += i / size
+	return at, found, true, err
 }
 
 // readPieces reads a page of a set in pieces whose replies are not too large.
 func (q *Queues) readPieces(ctx context.Context, set taskSet, queue string, number, size int) (infos []*asynq.TaskInfo, err error) {
 	start := (number - 1) * size
-	n, err := q.DB.PieceSize(ctx, queue, set.name, start, size)
+	n, err := q.DB.PieceSize(ctx, queue, set.key, start, size)
 	if err != nil {
 		return nil, err
 	}

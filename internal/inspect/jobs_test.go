@@ -113,3 +113,48 @@ func TestList_LargeJobs(t *testing.T) {
 		}
 	}
 }
+
+// TestList_Order checks that the jobs that may need a person come first, across all queues. A retried
+// job behind pages of waiting jobs comes before them.
+func TestList_Order(t *testing.T) {
+	ctx, n := t.Context(), 2*pageSize
+	check := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	q := many(t, n, false)
+	check(q.Limiter.Set(ctx, throttle.Limit{Name: "slow", Kind: throttle.Concurrency, Capacity: 1}))
+	put := func(queue, id, state string, score int) {
+		t.Helper()
+		check(q.rdb.LRem(ctx, asynqdb.Key(queue, asynqdb.Pending), 0, id).Err())
+		check(q.rdb.ZAdd(ctx, asynqdb.Key(queue, state), redis.Z{Score: float64(time.Now().Unix() + int64(score)), Member: id}).Err())
+		check(q.rdb.HSet(ctx, asynqdb.Hash(queue, id), "state", state).Err())
+	}
+	for i := range n - 3 {
+		id := fmt.Sprint(i)
+		_, err := q.Limiter.Acquire(ctx, waitdb.Job{JobID: throttle.JobID{Queue: "default", ID: id}}, throttle.Need{Limit: "slow"})
+		check(err)
+		put("default", id, asynqdb.Retry, 100+i)
+	}
+	put("default", fmt.Sprint(n-3), asynqdb.Retry, 10_000)
+	put("default", fmt.Sprint(n-2), asynqdb.Completed, 1)
+	client := scheduler.NewClient(q.rdb)
+	for id, state := range map[string]string{"a": asynqdb.Archived, "r": asynqdb.Retry} {
+		_, err := client.Enqueue(asynq.NewTask("mine", nil, asynq.TaskID(id)), asynq.Queue("other"))
+		check(err)
+		put("other", id, state, 50)
+	}
+	var order []string
+	for job, err := range q.List(ctx, Filter{}) {
+		check(err)
+		if entry := job.State + " in " + job.Queue; !slices.Contains(order, entry) {
+			order = append(order, entry)
+		}
+	}
+	want := []string{"archived in other", "retry in default", "retry in other", "waiting in default", "pending in default", "completed in default"}
+	if !slices.Equal(order, want) {
+		t.Errorf("the order is %q, want %q", order, want)
+	}
+}

@@ -501,7 +501,7 @@ const notLimits = `
 cmd/internal/api.retryAfter cmd/internal/config.clusterReloadInterval cmd/internal/config.maxRetryBackoff cmd/internal/config.meterKept cmd/internal/config.pingInterval
 cmd/internal/embedded.checkInterval cmd/internal/embedded.pingInterval cmd/internal/reaper.searchInterval
 cmd/internal/worker.awaitInterval cmd/internal/worker.checkInterval cmd/internal/worker.readInterval
-cmd/internal/worker.refusalWindow cmd/internal/worker.thenRetention cmd/worker.demoInterval
+cmd/internal/worker.refusalWindow cmd/internal/worker.thenRetention cmd/worker.demoInterval cmd/worker.drainPause
 dashboards/page.chartStep dashboards/page.cookieLifetime dashboards/page.minAge
 internal/asynqdb.ArchiveTime internal/asynqdb.BatchTime internal/asynqdb.EndedBatchTime internal/asynqdb.LockMargin internal/asynqdb.WalkInterval internal/asynqdb.completedKept
 internal/dispatcher.DefaultMaxHeartbeat internal/dispatcher.DefaultReconcileInterval internal/dispatcher.ErrorPause

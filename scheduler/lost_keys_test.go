@@ -22,6 +22,7 @@ import (
 // otherKeys are the keys that this test's server does not write.
 var otherKeys = []string{
 	"crawls", "crawl:", "crawl_seen:", "crawl_hosts:", "crawl_pages:", "crawl_before:", "robots:", "robots_busy:", "crawl_paced:", // tasks
+	"drained",  // of workers that an operator drains: see TestDrain_LostKey
 	"full",     // of lanes whose workers are busy: see TestCorruption_Lane
 	"missing:", // of limits that do not exist, which no job here needs
 	"refused:", // of upstreams that refuse jobs: see TestRefusals_LostKey

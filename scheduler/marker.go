@@ -46,8 +46,9 @@ type markerWaiter struct {
 	mu                  sync.Mutex // guards what follows
 	marked              []string   // queues whose markers came since the last fetch from them
 	markerCame          chan struct{}
-	wantsJobs           bool // false if the server has no free slot, or has stopped
+	wantsJobs           bool // false if the server has no free slot, is drained, or has stopped
 	isWaiting           bool // whether wait blocks until a marker comes
+	isPaused            bool // the server is drained: it takes no markers
 	blockingUnsupported bool // whether blocking commands fail, for example behind a proxy
 }
 
@@ -86,7 +87,7 @@ func newMarkerWaiter(rdb redis.UniversalClient, queues []string, longest time.Du
 func (b *markerWaiter) take(queues ...string) (queue string, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.wantsJobs = b.stopped.Err() == nil
+	b.wantsJobs = b.stopped.Err() == nil && !b.isPaused
 	i := slices.IndexFunc(b.marked, func(queue string) bool { return slices.Contains(queues, queue) })
 	if i < 0 {
 		return "", false
@@ -140,6 +141,17 @@ func (b *markerWaiter) returnMarkers() {
 	}()
 }
 
+// setPaused sets whether the server takes no markers. Those that it has go to other servers.
+func (b *markerWaiter) setPaused(paused bool) {
+	b.mu.Lock()
+	b.isPaused = paused
+	b.mu.Unlock()
+	if paused {
+		b.returnMarkers()
+	}
+	offer(b.markerCame)
+}
+
 // afterError pauses after a failed fetch, because asynq fetches again at once. The pause doubles
 // with each error in a row.
 func (b *markerWaiter) afterError() {
@@ -165,7 +177,7 @@ func (b *markerWaiter) wait() {
 	if b.woken = len(b.marked) > 0; !b.woken {
 		b.isWaiting = true
 		for _, r := range b.waits {
-			if !r.inProgress {
+			if !r.inProgress && !b.isPaused {
 				r.inProgress = true
 				go b.waitForMarker(r)
 			}
@@ -209,7 +221,7 @@ func (b *markerWaiter) waitForMarker(r *markerWait) {
 			}
 			offer(b.markerCame)
 		}
-		again := errors.Is(err, redis.Nil) && b.isWaiting
+		again := errors.Is(err, redis.Nil) && b.isWaiting && !b.isPaused
 		r.inProgress = again
 		b.mu.Unlock()
 		if !again {

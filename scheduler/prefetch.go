@@ -66,6 +66,7 @@ type prefetcher struct {
 	maxBytes   int                      // the bound of the next fetch; see noteReply
 	timer      *time.Timer              // gives back jobs that do not start in time
 	closed     bool
+	paused     bool // the server is drained
 }
 
 // fetchedQueue is what a prefetcher knows of an asynq queue.
@@ -115,7 +116,7 @@ var errAllDenied = errors.New("all fetched jobs were denied permits")
 func (p *prefetcher) dequeue(ctx context.Context, queue string, leaseEnd int64) (*attempt, error) {
 	p.lock <- struct{}{}
 	defer func() { <-p.lock }()
-	if p.closed {
+	if p.closed || p.paused {
 		return nil, redis.Nil
 	}
 	p.giveBackExpired(ctx)
@@ -214,7 +215,7 @@ func (p *prefetcher) fetch(ctx context.Context, c *asynqdb.Dequeue, n int) (int,
 	if time.Until(c.Ends) < minLease {
 		p.giveBackAt = time.Now()
 		p.giveBackExpired(ctx)
-	} else if len(p.next) > 0 && !p.closed {
+	} else if len(p.next) > 0 && !p.closed && !p.paused {
 		p.acquireAll(ctx, n, began)
 	}
 	if len(p.next) > 1 {
@@ -385,6 +386,21 @@ func (p *prefetcher) stop() {
 	p.lock <- struct{}{}
 	defer func() { <-p.lock }()
 	p.closed = true
+	p.giveBackAll()
+}
+
+// setPaused gives back all jobs that asynq has not dequeued, and makes dequeue report empty queues
+// while paused is true.
+func (p *prefetcher) setPaused(paused bool) {
+	p.lock <- struct{}{}
+	defer func() { <-p.lock }()
+	if p.paused = paused; paused && !p.closed {
+		p.giveBackAll()
+	}
+}
+
+// giveBackAll gives back the fetched jobs that asynq has not dequeued, and those of lost replies.
+func (p *prefetcher) giveBackAll() {
 	ctx := p.calls
 	p.giveBackAt = time.Now()
 	p.giveBackExpired(ctx)

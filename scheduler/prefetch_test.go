@@ -201,14 +201,15 @@ func (st *stack) fetch(n int) (jobs []string) {
 	return jobs
 }
 
-// TestPrefetch_GivesBack: ten jobs wait in a server, which is stopped, or does not start them for a
-// second. Nothing is lost, their order is kept, no crash is counted, and another server runs them at
+// TestPrefetch_GivesBack: ten jobs wait in a server, which is stopped or drained, or does not start them for
+// a second. Nothing is lost, their order is kept, no crash is counted, and another server runs them at
 // once.
 func TestPrefetch_GivesBack(t *testing.T) {
 	slow(t)
 	for name, end := range map[string]func(st *stack){
 		"Stop":     func(st *stack) { st.server.Stop() },
 		"Shutdown": func(st *stack) { go st.server.Shutdown(); synctest.Wait() },
+		"drain":    func(st *stack) { st.server.setDrained(true) },
 		"a second": func(*stack) { time.Sleep(startWithin + time.Millisecond) },
 	} {
 		t.Run(name, func(t *testing.T) {

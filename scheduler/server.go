@@ -70,6 +70,7 @@ type Server struct {
 	markers           *markerWaiter
 	reconcileInterval time.Duration      // time between two reconciliations of the waiting jobs with asynq
 	maxHeartbeat      time.Duration      // longest time between two heartbeats of a leader
+	isDrained         atomic.Bool        // whether an operator has drained the server
 	canPromote        atomic.Bool        // whether granted jobs can be moved to the head of their queue
 	served            []string           // names of the configuration's queues, sorted
 	shards            shard.Queues       // the queues with shards
@@ -190,8 +191,9 @@ func NewServer(rdb redis.UniversalClient, rules Rules, cfg asynq.Config, opts ..
 	}
 	s.prefetcher = newPrefetcher(s, cfg)
 	for _, c := range s.scopes {
-		c.stats.Concurrency = s.prefetcher.slots
+		c.stats.Concurrency, c.stats.State = s.prefetcher.slots, s.state
 	}
+	s.scopes[0].stats.SetDrained = s.setDrained
 	cfg.Queues = expandQueues(s.shards, cfg.Queues, cfg.StrictPriority)
 	s.redis = &redisClient{UniversalClient: rdb, s: s}
 	s.asynq = asynq.NewServerFromRedisClient(s.redis, s.config(cfg))
@@ -340,6 +342,9 @@ func (s *Server) Stop() {
 func (s *Server) stopFetching() {
 	s.prefetcher.stop()
 	s.markers.stop()
+	for _, c := range s.scopes {
+		c.stats.ReportSoon()
+	}
 }
 
 // Shutdown stops taking jobs and granting permits, and waits for running jobs for at most the

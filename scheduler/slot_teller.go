@@ -122,7 +122,7 @@ func (s *scope) tellSlots(ctx context.Context) {
 		}
 		t.mu.Lock()
 		free, every := 0, time.Since(t.countedSince)/time.Duration(t.fetched+1)
-		if t.empty && s.markers.stopped.Err() == nil {
+		if t.empty && s.markers.stopped.Err() == nil && !s.isDrained.Load() {
 			free = s.freeSlots()
 		}
 		t.told = free

@@ -33,6 +33,7 @@ type commands struct {
 	Jobs      jobsCommand      `cmd:"" help:"List jobs; run, cancel, archive and delete them."`
 	Changes   changesCommand   `cmd:"" help:"List who changed limits, queues, schedules and jobs, and when."`
 	Queues    queuesCommand    `cmd:"" help:"List, pause, resume and delete queues."`
+	Drain     drainCommand     `cmd:"" help:"Stop workers from taking new jobs, and wait until their running jobs have ended."`
 	Crawls    crawlsCommand    `cmd:"" help:"Show the progress of crawls."`
 	Schedules schedulesCommand `cmd:"" help:"List, run, pause and resume schedules."`
 	Status    statusCommand    `cmd:"" help:"Show job counts, rates and the ETA of each queue, limit and worker."`

@@ -36,7 +36,13 @@ Limits: ALLOWED and DENIED are how often the limit allowed or denied a job, per 
   flowing            jobs take permits, or wait for less than 3 seconds
   idle               no job needs permits
 
-Workers: CONFIG is the config file with a checksum of its content, RUNNING is the number of jobs that run now, and CONCURRENCY the number that may run at once. LAST SEEN is the time of the last heartbeat; a heartbeat comes every 10 seconds. A worker is LOST if it stopped reporting within the last hour without a shutdown.`
+Workers: CONFIG is the config file with a checksum of its content, RUNNING is the number of jobs that run now, and CONCURRENCY the number that may run at once. LAST SEEN is the time of the last heartbeat; a heartbeat comes every 10 seconds. STATE is one of these:
+
+  running   takes jobs
+  draining  takes no new jobs, because of "worker drain"; some still run
+  drained   takes no new jobs, and none runs
+  stopping  takes no new jobs, and ends when the running ones have ended
+  lost      stopped reporting within the last hour without a shutdown`
 }
 
 func (c *statusCommand) Run(ctx context.Context, conn *connection, stdio cli.IO) error {
@@ -152,5 +158,5 @@ func printStatus(out io.Writer, scope string, s *inspect.Status, limits []limitS
 	if len(s.Workers) == 0 {
 		return nil
 	}
-	return cli.Table(out, s.Workers, "HOST", "PID", "VERSION", "CONFIG", "RUNNING", "CONCURRENCY", "STARTED", "LAST SEEN", "LOST")
+	return cli.Table(out, s.Workers, "HOST", "PID", "VERSION", "CONFIG", "RUNNING", "CONCURRENCY", "STARTED", "LAST SEEN", "STATE")
 }

@@ -310,6 +310,9 @@ func (d *dispatcher) handle(ctx context.Context, n waitdb.Notification) bool {
 		}
 		d.renewAt = now
 		return true
+	case n.Kind == waitdb.DrainChanged:
+		d.Stats.ReportSoon()
+		return false
 	case n.Kind == waitdb.SlotsRequested:
 		if d.SlotsRequested != nil {
 			d.SlotsRequested(strings.Split(n.Name, "\n"))

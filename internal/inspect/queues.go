@@ -51,6 +51,18 @@ func New(limiter *waitdb.DB) *Queues {
 	return &Queues{Inspector: db.Inspector(), DB: db, Limiter: limiter, rdb: rdb, scope: script.Scope(prefix)}
 }
 
+// Workers returns the processes that run jobs of all scopes.
+func (q *Queues) Workers(ctx context.Context) (all []stats.Process, err error) {
+	for _, in := range q.Scopes() {
+		workers, err := stats.ReadProcesses(ctx, in.rdb, in.scope)
+		if err != nil {
+			return nil, err
+		}
+		all = addWorkers(all, workers)
+	}
+	return all, nil
+}
+
 // Scope returns the name of the limiter's scope.
 func (q *Queues) Scope() string { return q.scope }
 

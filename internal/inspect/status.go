@@ -214,14 +214,20 @@ func (s *Status) add(scope scopeStatus, shown func(limit string) string) {
 		}
 		s.keyETAs[need] = eta
 	}
-	for _, worker := range scope.workers { // a process that serves several scopes is in each of them
-		if i := slices.IndexFunc(s.Workers, func(other stats.Process) bool { return other.ID == worker.ID }); i >= 0 {
-			s.Workers[i].Running += worker.Running
-			s.Workers[i].Stuck = append(s.Workers[i].Stuck, worker.Stuck...)
+	s.Workers = addWorkers(s.Workers, scope.workers)
+}
+
+// addWorkers adds the processes of one more scope. A process that serves several scopes is in each.
+func addWorkers(all, more []stats.Process) []stats.Process {
+	for _, worker := range more {
+		if i := slices.IndexFunc(all, func(other stats.Process) bool { return other.ID == worker.ID }); i >= 0 {
+			all[i].Running += worker.Running
+			all[i].Stuck = append(all[i].Stuck, worker.Stuck...)
 		} else {
-			s.Workers = append(s.Workers, worker)
+			all = append(all, worker)
 		}
 	}
+	return all
 }
 
 // rebase returns the estimate with StartsIn counted from s.At in place of f.At.

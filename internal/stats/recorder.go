@@ -37,6 +37,11 @@ type Recorder struct {
 	ServedQueues []string
 	// RuleFor returns the requirements of pending jobs. Nil means that all are unknown.
 	RuleFor RuleFunc
+	// State returns the state of the process: see Process. Nil means that it is always StateRunning.
+	State func() State
+	// SetDrained is called when an operator drains the process, and when its drain ends. Nil means that
+	// another Recorder of the process is told.
+	SetDrained func(drained bool)
 
 	mu     sync.Mutex // guards self, limits, tasks, stuck and unsent, and what they point to
 	self   Process    // this process, without the counts of its jobs
@@ -44,6 +49,8 @@ type Recorder struct {
 	tasks  map[Task]*TaskCounts
 	stuck  map[StuckJob]bool
 	unsent *Summary // counts since the last summary was written
+
+	drainOrder string // the ID of the order that drains the process, or empty; only run uses it
 
 	processChanged atomic.Bool // reportAlive is due at once
 

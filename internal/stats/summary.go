@@ -119,8 +119,10 @@ func (r *Recorder) run(ctx context.Context) {
 	var nextAlive, nextSample time.Time
 	for now := time.Now(); ; {
 		if r.processChanged.Swap(false) || !now.Before(nextAlive) {
-			r.reportAlive()
 			nextAlive = now.Add(aliveInterval)
+			if r.reportAlive() != StateRunning {
+				nextAlive = now.Add(writeInterval)
+			}
 		}
 		select {
 		case <-ctx.Done():
@@ -228,9 +230,12 @@ type Process struct {
 	Running     int64     `json:"running"`     // number of running jobs
 	Concurrency int       `json:"concurrency"` // number of jobs that may run at once
 	// LastSeen is by Redis's clock. A process is lost if it was not seen for 30 s and did not stop.
-	LastSeen time.Time  `json:"seen"`
-	Lost     bool       `json:"lost"`
-	Stuck    []StuckJob `json:"stuck,omitempty"` // the longest first
+	LastSeen time.Time `json:"seen"`
+	State    State     `json:"state"`
+	// DrainOrder is the ID of the order that drains the process, or empty. State is newer.
+	DrainOrder string     `json:"drain_order,omitempty"`
+	Lost       bool       `json:"lost"`
+	Stuck      []StuckJob `json:"stuck,omitempty"` // the longest first
 }
 
 // StuckJob is a job whose handler goes on although its context has ended.
@@ -241,7 +246,8 @@ type StuckJob struct {
 	Ended time.Time `json:"ended"` // when the context ended
 }
 
-func (r *Recorder) reportAlive() {
+// reportAlive writes the description of this process, and passes on whether an operator drains it.
+func (r *Recorder) reportAlive() State {
 	r.mu.Lock()
 	p := r.self
 	p.Concurrency = r.Concurrency
@@ -251,16 +257,37 @@ func (r *Recorder) reportAlive() {
 	p.Stuck = slices.SortedFunc(maps.Keys(r.stuck), func(a, b StuckJob) int { return a.Ended.Compare(b.Ended) })
 	p.Stuck = p.Stuck[:min(len(p.Stuck), maxStuck)]
 	r.mu.Unlock()
-	if text, err := json.Marshal(p); err == nil {
-		r.writeProcess(string(text))
+	if p.State = StateRunning; r.State != nil {
+		p.State = r.State()
 	}
+	p.DrainOrder = r.drainOrder
+	text, err := json.Marshal(p)
+	if err != nil {
+		return p.State
+	}
+	if order, known := r.writeProcess(string(text)); known && order != r.drainOrder && r.SetDrained != nil {
+		wasDrained, isDrained := r.drainOrder != "", order != ""
+		r.drainOrder = order
+		if isDrained != wasDrained {
+			r.SetDrained(isDrained)
+		}
+		r.ReportSoon()
+	}
+	return p.State
 }
 
-// writeProcess writes the JSON description of this process. An empty text removes the description.
-func (r *Recorder) writeProcess(text string) {
-	r.write(context.Background(), func(ctx context.Context) error {
-		return aliveScript.Run(ctx, r.rdb, []string{r.prefix}, r.processID, text, lostRetention.Microseconds()).Err()
+// ReportSoon makes the Recorder describe the process again within a second.
+func (r *Recorder) ReportSoon() { r.processChanged.Store(true) }
+
+// writeProcess writes the JSON description of this process, and returns the ID of the order that drains
+// it. known is false if the write fails. An empty text removes the description.
+func (r *Recorder) writeProcess(text string) (drainOrder string, known bool) {
+	r.write(context.Background(), func(ctx context.Context) (err error) {
+		drainOrder, err = aliveScript.Run(ctx, r.rdb, []string{r.prefix}, r.processID, text, lostRetention.Microseconds()).Text()
+		known = err == nil
+		return err
 	})
+	return drainOrder, known
 }
 
 // ReadProcesses returns the processes of a scope that are alive or were lost within the last hour,
@@ -289,7 +316,10 @@ func ReadProcesses(ctx context.Context, rdb redis.UniversalClient, scope string)
 			continue // the process has just ended
 		}
 		p.ID, p.LastSeen = seen[i].Member.(string), time.UnixMicro(int64(seen[i].Score))
-		p.Lost = now.Sub(p.LastSeen) > lostAfter
+		p.State = cmp.Or(p.State, StateRunning)
+		if p.Lost = now.Sub(p.LastSeen) > lostAfter; p.Lost {
+			p.State = StateLost
+		}
 		all = append(all, p)
 	}
 	slices.SortFunc(all, func(a, b Process) int {

@@ -35,6 +35,7 @@ const (
 	SlotsRequested NotificationKind = "slots_wanted" // the leader asks the servers of some queues for their free slots
 	SlotsReported  NotificationKind = "slots_free"   // a server has free slots for its queues
 	SteppedDown    NotificationKind = "stepped_down" // a process has given the lease back; Name has the process, and its successor if it names one
+	DrainChanged   NotificationKind = "drained"      // an operator drains processes, or ends that
 	LeadRequested  NotificationKind = "lead_wanted"  // the process Name, which leads Number other scopes, asks for the lease
 )
 
@@ -73,6 +74,11 @@ func parseNotification(message any) (n Notification) {
 		n.Number, _ = strconv.ParseInt(parts[1], 10, 64)
 	}
 	return n
+}
+
+// NotifyDrained asks the processes to look whether an operator drains them.
+func (db *DB) NotifyDrained(ctx context.Context) error {
+	return db.notify(ctx, Notification{Kind: DrainChanged})
 }
 
 // RequestSlots asks the servers of some queues for their free worker slots.

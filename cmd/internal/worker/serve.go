@@ -22,6 +22,7 @@ import (
 	"github.com/headgate/headgate/dashboards/metrics"
 	"github.com/headgate/headgate/dashboards/page"
 	"github.com/headgate/headgate/internal/redishealth"
+	"github.com/headgate/headgate/internal/stats"
 )
 
 // maxScrapes bounds concurrent scrapes, because each scrape reads from Redis.
@@ -73,6 +74,9 @@ func newMux(w *Worker, p *page.Page, metricsArePublic bool) *http.ServeMux {
 		fmt.Fprintln(out, "ok")
 		if text, _ := w.evictionText.Load().(string); text != "" {
 			fmt.Fprintln(out, "but: "+text)
+		}
+		if state := stats.RecordersOf(w.server)[0].State(); state != stats.StateRunning {
+			fmt.Fprintf(out, "but: %s, takes no new jobs\n", state)
 		}
 	})))
 	c := w.startConfig

@@ -1,0 +1,63 @@
+package stats
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/google/uuid"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/headgate/headgate/internal/waitdb"
+)
+
+// State is what a process does about new jobs.
+type State string
+
+// The states of a process.
+const (
+	StateRunning  State = "running"
+	StateDraining State = "draining" // takes no new jobs, and some jobs still run
+	StateDrained  State = "drained"  // takes no new jobs, and none runs
+	StateStopping State = "stopping" // as StateDraining, and ends then
+	StateLost     State = "lost"     // see Process.LastSeen
+)
+
+// Name returns the name by which an operator names the process, such as host:1234.
+func (p Process) Name() string { return fmt.Sprintf("%s:%d", p.Host, p.PID) }
+
+// Drain orders processes of a scope to take no new jobs. It returns the IDs of the orders by the IDs of
+// the processes. An order ends with its process. The processes know it within two seconds, or with their
+// next sign of life if the notification gets lost.
+func Drain(ctx context.Context, waits *waitdb.DB, processes ...Process) (orders map[string]string, err error) {
+	rdb, prefix := waits.Scope()
+	key, inForce := prefix+"drained", map[string]*redis.StringCmd{}
+	_, err = rdb.TxPipelined(ctx, func(tx redis.Pipeliner) error {
+		for _, p := range processes {
+			tx.HSetNX(ctx, key, p.ID, uuid.NewString()) // an order that is in force stays, because its operator waits
+			inForce[p.ID] = tx.HGet(ctx, key, p.ID)
+		}
+		tx.PExpire(ctx, key, lostRetention)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	orders = map[string]string{}
+	for id, order := range inForce {
+		orders[id] = order.Val()
+	}
+	return orders, waits.NotifyDrained(ctx)
+}
+
+// EndDrain orders processes to take jobs again.
+func EndDrain(ctx context.Context, waits *waitdb.DB, processes ...Process) error {
+	rdb, prefix := waits.Scope()
+	var ids []string
+	for _, p := range processes {
+		ids = append(ids, p.ID)
+	}
+	if err := rdb.HDel(ctx, prefix+"drained", ids...).Err(); err != nil {
+		return err
+	}
+	return waits.NotifyDrained(ctx)
+}

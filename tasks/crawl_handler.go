@@ -242,7 +242,7 @@ func (j *crawlJob) enqueue(ctx context.Context, pages []CrawlFetch) error {
 		if err != nil {
 			return err
 		}
-		tasks[i] = asynq.NewTask(TypeCrawlFetch, payload, append(slices.Clip(opts), asynq.TaskID(page.id(page.URL)))...)
+		tasks[i] = scheduler.NewTask(TypeCrawlFetch, payload, append(slices.Clip(opts), asynq.TaskID(page.id(page.URL)), scheduler.InBatch(""))...)
 	}
 	for i, added := range j.Client.EnqueueAll(ctx, tasks...) {
 		if added.Err != nil && !errors.Is(added.Err, asynq.ErrTaskIDConflict) {

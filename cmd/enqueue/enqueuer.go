@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -52,6 +53,8 @@ type enqueuer struct {
 	showIDs  bool
 	single   bool   // the input is one job, which flags gave
 	crawl    string // name of the crawl of the jobs, if any
+	wait     bool   // wait for the batch of the defaults
+	results  string // the file for the results of the batch, or ""
 
 	rdb    redis.UniversalClient
 	end    func() error
@@ -60,10 +63,15 @@ type enqueuer struct {
 
 	added    int
 	ids      []addedJob // the added jobs; filled only if report prints them
+	again    int        // number of jobs that are in their batch already
 	bad      int        // number of bad lines, or of bad jobs that flags gave
 	existing int        // number of jobs that exist already
 	unsaved  bool       // some of the added jobs are lost, because the embedded Redis could not save them
 	inputErr error      // why the input ended early; nil if it did not
+
+	batches  map[string]bool  // opened batches
+	waited   *scheduler.Batch // the batch after its end, or nil
+	reported bool
 
 	warned map[string]bool // types that fill has warned about
 	queues map[string]bool // queues of added jobs
@@ -75,7 +83,7 @@ type enqueuer struct {
 func newEnqueuer(conf *config.Config, defaults jobspec.Options, stdio cli.IO) *enqueuer {
 	return &enqueuer{
 		config: conf, defaults: defaults, stdio: stdio,
-		warned: map[string]bool{}, queues: map[string]bool{}, unkept: map[string]bool{}, unset: map[string]string{},
+		batches: map[string]bool{}, warned: map[string]bool{}, queues: map[string]bool{}, unkept: map[string]bool{}, unset: map[string]string{},
 	}
 }
 
@@ -133,7 +141,13 @@ func (e *enqueuer) fill(l *line) (err error) {
 		return err
 	}
 	l.unset = e.unsetBy(l.Job)
+	if name := cmp.Or(l.Batch, e.defaults.Batch); name != "" && l.ID == "" && l.number > 0 {
+		l.ID = fmt.Sprintf("%s/%d/%.4x", name, l.number, sha256.Sum256(l.text)) // the same if the user runs the same command again
+	}
 	l.Checked, err = l.Check(e.defaults, e.config)
+	if e.results != "" && l.Retention == 0 {
+		l.Retention = asynqdb.EndedBatchTime
+	}
 	if l.Warning != "" && !e.warned[l.Type] {
 		e.warned[l.Type] = true
 		fmt.Fprintf(e.stdio.Err, "%s: %stype %q %s\n", cli.Enqueue, l.where(), l.Type, l.Warning)
@@ -178,6 +192,10 @@ func (e *enqueuer) add(ctx context.Context, lines <-chan line, strict bool) erro
 	if strict && err == nil && e.bad == 0 && e.inputErr == nil {
 		err = send()
 	}
+	err = e.closeBatches(ctx, err)
+	if e.wait && err == nil && e.batches[e.defaults.Batch] {
+		err = e.waitForBatch(ctx)
+	}
 	err = e.close(err)
 	return cmp.Or(e.report(), err, e.verdict())
 }
@@ -203,8 +221,11 @@ func (e *enqueuer) send(ctx context.Context) (failed error) {
 		for i, l := range batch {
 			tasks[i] = l.Task()
 		}
+		if err := e.openBatches(ctx, batch); err != nil {
+			return err
+		}
 		for i, answer := range e.client.EnqueueAll(ctx, tasks...) {
-			if err := e.enqueued(batch[i], answer.Err); err != nil {
+			if err := e.enqueued(ctx, batch[i], answer.Err); err != nil {
 				failed = cmp.Or(failed, ctx.Err(), err) // asynq's error hides an interrupt
 			}
 		}
@@ -233,8 +254,12 @@ func (e *enqueuer) nameRight(ctx context.Context, err error) error {
 }
 
 // enqueued records what became of one job. err is nil if the job was added. If the job exists
-// already, enqueued rejects it and returns nil.
-func (e *enqueuer) enqueued(l line, err error) error {
+// already, enqueued rejects it and returns nil. A job that is in its batch already is no mistake.
+func (e *enqueuer) enqueued(ctx context.Context, l line, err error) error {
+	if l.Batch != "" && errors.Is(err, asynq.ErrTaskIDConflict) && e.isInBatch(ctx, l) {
+		e.again++
+		return nil
+	}
 	switch exists, err := l.Added(err); {
 	case exists:
 		e.existing++
@@ -321,7 +346,7 @@ func (e *enqueuer) close(err error) error {
 	if e.rdb == nil {
 		return err
 	}
-	running := err != nil || e.added == 0 || e.warn()
+	running := err != nil || e.added == 0 || e.wait || e.warn()
 	redis := e.config.Redis
 	if lost := e.end(); lost != nil && redis.IsZero() {
 		e.unsaved = true
@@ -335,6 +360,10 @@ func (e *enqueuer) close(err error) error {
 
 // report prints how many jobs were added.
 func (e *enqueuer) report() error {
+	if e.reported {
+		return nil
+	}
+	e.reported = true
 	id, ids := "", e.ids
 	if e.single && len(ids) == 1 {
 		id = ids[0].ID
@@ -351,7 +380,9 @@ func (e *enqueuer) report() error {
 			ID       string     `json:"id,omitempty"`
 			IDs      []addedJob `json:"ids,omitempty"`
 			Crawl    string     `json:"crawl,omitempty"`
-		}{e.added, e.existing, e.bad, e.unsaved, id, ids, e.crawl})
+
+			Batch *scheduler.Batch `json:"batch,omitempty"`
+		}{e.added, e.existing + e.again, e.bad, e.unsaved, id, ids, e.crawl, e.waited})
 	}
 	out, text := e.stdio.Out, "enqueued "
 	if e.unsaved {
@@ -359,6 +390,9 @@ func (e *enqueuer) report() error {
 	}
 	text += display.Count(e.added, "job")
 	var others []string
+	if e.again > 0 {
+		others = append(others, fmt.Sprintf("%d are in the batch already", e.again))
+	}
 	if e.existing > 0 {
 		others = append(others, fmt.Sprintf("%d exist already", e.existing))
 	}

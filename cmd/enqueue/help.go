@@ -6,7 +6,7 @@ const about = `Adds jobs to queues: one job given by flags, or many jobs from a 
   enqueue jobs.jsonl
   make-jobs | enqueue --in 1h -
 
-The fields of a line are type, payload, id, queue, in, at, max_retry, retention, priority, timeout, deadline and unique. Each overrides the flag of the same name. Only type is required. Jobs of one queue keep the order of their lines.
+The fields of a line are type, payload, id, queue, in, at, max_retry, retention, priority, timeout, deadline, unique and batch. Each overrides the flag of the same name. Only type is required. Jobs of one queue keep the order of their lines.
 
 The payload of http:request is an object with these fields; only url is required. A value in parentheses is the default.
 

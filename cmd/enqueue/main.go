@@ -9,8 +9,10 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"time"
 
 	"github.com/alecthomas/kong"
+	"github.com/google/uuid"
 
 	"github.com/headgate/headgate/cmd/internal/cli"
 	"github.com/headgate/headgate/cmd/internal/jobspec"
@@ -34,10 +36,12 @@ type command struct {
 	Payload string `placeholder:"JSON" help:"Payload of the job."`
 	ID      string `placeholder:"ID" help:"ID of the job. It must be unique in the queue."`
 	jobspec.Options
-	JSON   bool `help:"Print one JSON object with enqueued, there_already and bad_lines, and, for a job of --type, with its id. unsaved is true if some of the jobs were lost, because the embedded Redis could not save. --ids adds the line and the ID of each added job. With --plan the object has planned, first and last instead."`
-	IDs    bool `name:"ids" help:"Print the ID of each added job, one per line, after its line number in the file and a tab."`
-	Strict bool `help:"Add no job if a line is bad."`
-	Plan   bool `help:"Add no job. Print when the first and the last of the jobs would run if all jobs of the queues ran before them, and which limit is the slowest."`
+	JSON    bool   `help:"Print one JSON object with enqueued, there_already and bad_lines, and, for a job of --type, with its id. unsaved is true if some of the jobs were lost, because the embedded Redis could not save. --ids adds the line and the ID of each added job. With --plan the object has planned, first and last instead."`
+	IDs     bool   `name:"ids" help:"Print the ID of each added job, one per line, after its line number in the file and a tab."`
+	Wait    bool   `help:"Wait until the added jobs have ended, and show the progress on a terminal. The exit code is 1 if a job failed for good. The jobs are in the batch of --batch, or in one of a new name; if the wait is interrupted, \"worker wait --batch NAME\" goes on."`
+	Results string `placeholder:"FILE" help:"With --wait: write the results of the jobs to this file at the end, as \"worker results --json\" prints them. Jobs without a retention get one of 7 days."`
+	Strict  bool   `help:"Add no job if a line is bad."`
+	Plan    bool   `help:"Add no job. Print when the first and the last of the jobs would run if all jobs of the queues ran before them, and which limit is the slowest."`
 
 	Version kong.VersionFlag `help:"Print the version."`
 }
@@ -53,8 +57,12 @@ func (c *command) Run(ctx context.Context, stdio cli.IO) error {
 			return err
 		}
 	}
+	if c.Wait && c.Batch == "" {
+		c.Batch = fmt.Sprintf("%s-%.8s", time.Now().Format("2006-01-02-150405"), uuid.NewString())
+	}
 	e := newEnqueuer(conf, c.Options, stdio)
 	e.json, e.showIDs, e.single = c.JSON, c.IDs, c.File == ""
+	e.wait, e.results = c.Wait, c.Results
 	if c.Plan {
 		return e.plan(ctx, lines)
 	}
@@ -66,6 +74,10 @@ func (c *command) Validate() error {
 	switch {
 	case c.File == "" && c.Type == "":
 		return errors.New("nothing to add: want --type TYPE, or a FILE with one job a line (- for standard input)")
+	case c.Plan && c.Wait:
+		return errors.New("--plan and --wait: want one of them; a plan adds no job")
+	case c.Results != "" && !c.Wait:
+		return errors.New("--results is for --wait: want both")
 	case c.Plan && c.IDs:
 		return errors.New("--plan and --ids: want one of them; a plan adds no job")
 	case c.File != "" && (c.Type != "" || c.Payload != "" || c.ID != ""):

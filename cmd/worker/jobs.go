@@ -41,6 +41,7 @@ type filter struct {
 	Type    cli.SearchTerm `placeholder:"TYPE" help:"Only of this type."`
 	Limit   cli.SearchTerm `placeholder:"NAME" help:"Only jobs that wait for this limit."`
 	Key     cli.SearchTerm `placeholder:"KEY" help:"Only jobs that wait for this key of a limit."`
+	Batch   cli.SearchTerm `placeholder:"NAME" help:"Only of this batch."`
 	Older   time.Duration  `placeholder:"DURATION" help:"Only jobs that have been in their state for longer than this."`
 	Payload cli.SearchTerm `placeholder:"TEXT" help:"Only jobs whose payload contains this text."`
 	Error   cli.SearchTerm `placeholder:"TEXT" help:"Only jobs whose last error contains this text."`
@@ -50,7 +51,7 @@ type filter struct {
 func (f filter) validated(ctx context.Context, q *inspect.Queues) (inspect.Filter, error) {
 	all := inspect.Filter{
 		States: f.State, Queue: string(f.Queue), Type: string(f.Type), Limit: string(f.Limit), Key: string(f.Key),
-		OlderThan: f.Older, Payload: string(f.Payload), Error: string(f.Error),
+		Batch: string(f.Batch), OlderThan: f.Older, Payload: string(f.Payload), Error: string(f.Error),
 	}
 	if f.State != nil && len(f.State) == 0 {
 		all.States = []string{""} // an empty --state, as of an unset shell variable, is an error and does not mean all states

@@ -37,6 +37,7 @@ type commands struct {
 	Crawls    crawlsCommand    `cmd:"" help:"Show the progress of crawls."`
 	Schedules schedulesCommand `cmd:"" help:"List, run, pause and resume schedules."`
 	Status    statusCommand    `cmd:"" help:"Show job counts, rates and the ETA of each queue, limit and worker."`
+	Wait      waitCommand      `cmd:"" help:"Wait until all jobs of a batch have ended."`
 	Throttle  throttleCommand  `cmd:"" help:"Take permits of a limit given by the arguments, like redis-cell's CL.THROTTLE."`
 
 	Health healthCommand `cmd:"" help:"Check a worker's health endpoint."`

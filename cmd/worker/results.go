@@ -25,6 +25,7 @@ import (
 type resultsCommand struct {
 	Type   string         `placeholder:"TYPE" help:"Only of jobs of this type."`
 	Queue  string         `placeholder:"NAME" help:"Only of this queue."`
+	Batch  string         `placeholder:"NAME" help:"Only of jobs of this batch."`
 	Since  *time.Duration `placeholder:"DURATION" help:"Only of jobs that ended within this time, such as 1h."`
 	Failed bool           `help:"List archived jobs instead of completed jobs, each with its last result or its error."`
 	Out    string         `placeholder:"DIR" help:"Write the bodies and results to files DIR/QUEUE/ID."`
@@ -74,7 +75,7 @@ func (c *resultsCommand) Run(ctx context.Context, conn *connection, q *inspect.Q
 
 // each calls do with each result, until the first error.
 func (c *resultsCommand) each(ctx context.Context, q *inspect.Queues, secrets redact.Redactor, do func(results.Result) error) error {
-	f := inspect.Filter{Queue: c.Queue, Type: c.Type, States: []string{"completed"}}
+	f := inspect.Filter{Queue: c.Queue, Type: c.Type, Batch: c.Batch, States: []string{"completed"}}
 	if c.Failed {
 		f.States = []string{"archived"}
 	}

@@ -16,9 +16,10 @@ import (
 )
 
 type statusCommand struct {
-	Watch  bool `short:"w" help:"Repeat each second until a signal."`
-	Shards bool `help:"Show each shard of a queue, and its part of limits."`
-	JSON   bool `help:"Print a JSON object; with --watch one a second, each on a line."`
+	Watch  bool   `short:"w" help:"Repeat each second until a signal."`
+	Batch  string `placeholder:"NAME" help:"Show the counts of this batch instead."`
+	Shards bool   `help:"Show each shard of a queue, and its part of limits."`
+	JSON   bool   `help:"Print a JSON object; with --watch one a second, each on a line."`
 }
 
 func (statusCommand) Help() string {
@@ -46,6 +47,9 @@ Workers: CONFIG is the config file with a checksum of its content, RUNNING is th
 }
 
 func (c *statusCommand) Run(ctx context.Context, conn *connection, stdio cli.IO) error {
+	if c.Batch != "" {
+		return c.showBatch(ctx, conn, stdio)
+	}
 	q, err := conn.queues(ctx)
 	if err != nil {
 		return err
@@ -70,6 +74,18 @@ func (c *statusCommand) Run(ctx context.Context, conn *connection, stdio cli.IO)
 		case <-tick.C:
 		}
 	}
+}
+
+func (c *statusCommand) showBatch(ctx context.Context, conn *connection, stdio cli.IO) error {
+	conf, rdb, err := conn.open(ctx)
+	if err != nil {
+		return err
+	}
+	b, err := conf.NewClient(rdb).Batch(ctx, c.Batch)
+	if err != nil {
+		return err
+	}
+	return cli.Print(stdio.Out, c.JSON, b)
 }
 
 // limitStatus is a limit in JSON and in the table. Rates are per second.

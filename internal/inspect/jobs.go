@@ -159,6 +159,7 @@ type Filter struct {
 	Queue      string
 	Type       string
 	Limit, Key string // if set, only waiting and granted jobs match
+	Batch      string // the job's batch
 	Payload    string // a part of the payload
 	Error      string // a part of the error text
 	// OlderThan selects jobs that have been in their state for longer, without those whose Since is
@@ -198,6 +199,7 @@ func (f Filter) Validate(ctx context.Context, q *Queues) error {
 
 func (f Filter) matchesInfo(job *asynq.TaskInfo) bool {
 	return (f.Type == "" || job.Type == f.Type) &&
+		(f.Batch == "" || asynqdb.JobHeader(throttle.JobID{Queue: job.Queue, ID: job.ID}, job.Headers, asynqdb.HeaderBatch) == f.Batch) &&
 		strings.Contains(string(job.Payload), f.Payload) && strings.Contains(job.LastErr, f.Error)
 }
 

@@ -72,6 +72,9 @@ type Config struct {
 	Commands Commands `yaml:"commands"`
 	// Schedules are the cron schedules.
 	Schedules Schedules `yaml:"schedules"`
+	// OnDone is the job to enqueue when all jobs of a batch have ended. The program that enqueues the batch
+	// and the worker need the same on_done. Nil means none.
+	OnDone *Then `yaml:"on_done"`
 	// Sharded are the sharded queues with their limits.
 	Sharded shard.Queues
 	// Sections are the texts of the file's top-level fields, by name.
@@ -145,6 +148,9 @@ func Parse(name string, data []byte) (*Config, error) {
 	d.checkAPI(&doc.API)
 	d.checkCrawl(doc.Crawl)
 	d.checkSchedules(doc.Schedules, doc.Tasks, doc.Queues, types)
+	if doc.OnDone != nil {
+		d.checkNext("on_done", doc.OnDone, types)
+	}
 	if len(d.errs) > 0 {
 		slices.SortStableFunc(d.errs, func(a, b *Error) int { // into the file's order
 			return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column), cmp.Compare(a.Message, b.Message))
@@ -164,7 +170,7 @@ func (c *Config) NeedsRestart(next *Config) (fields []string) {
 	maps.Copy(all, c.Sections)
 	maps.Copy(all, next.Sections)
 	for _, name := range slices.Sorted(maps.Keys(all)) {
-		if c.Sections[name] != next.Sections[name] && name != "limits" && name != "tasks" && name != "schedules" {
+		if c.Sections[name] != next.Sections[name] && name != "limits" && name != "tasks" && name != "schedules" && name != "on_done" {
 			fields = append(fields, name)
 		}
 	}

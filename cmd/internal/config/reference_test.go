@@ -102,7 +102,7 @@ func (f fieldRow) path() string { return strings.TrimPrefix(f.of+"."+f.name, the
 // fields are those of all structs that a file fills, each struct's once.
 func fields(t *testing.T) []fieldRow {
 	t.Helper()
-	w := walk{t: t, comments: fieldComments(t), seen: map[reflect.Type]string{}}
+	w := walk{t: t, comments: fieldComments(t), seen: map[reflect.Type]string{reflect.TypeFor[Then](): "tasks.NAME.then[]"}}
 	w.visit(theFile, reflect.ValueOf(document{Config: *Default()}))
 	return w.rows
 }
@@ -136,8 +136,7 @@ func (w *walk) visit(of string, what reflect.Value) {
 		}
 		row.typ = w.typeText(f.Type)
 		if elem, each := element(f.Type); isStruct(elem) {
-			if w.seen[elem] == "" {
-				at := row.path() + each
+			if at := row.path() + each; w.seen[elem] == "" || w.seen[elem] == at {
 				w.seen[elem] = at
 				inner = append(inner, func() { w.visit(at, reflect.Zero(elem)) })
 			}

@@ -2,6 +2,7 @@ package config
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -9,7 +10,10 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/hibiken/asynq"
+
 	"github.com/headgate/headgate/cmd/internal/expression"
+	"github.com/headgate/headgate/scheduler"
 	"github.com/headgate/headgate/tasks"
 )
 
@@ -48,20 +52,47 @@ func (t Then) Next(done *expression.Done) (payload []byte, ok bool, err error) {
 // checkThen reports errors, and compiles the payloads in place.
 func (d *decoder) checkThen(path string, then []Then, types []string) {
 	for i := range then {
-		at := indexed(path, i)
-		if then[i].Type == "" {
-			d.errorf(at+".type", "missing: want the type of the next job")
-		} else {
-			d.checkReference(at+".type", "task type", then[i].Type, types)
-		}
-		if then[i].Queue != "" {
-			d.checkName(at+".queue", then[i].Queue)
-		}
-		if then[i].Payload == nil && slices.Contains(types, then[i].Type) && tasks.Validate(then[i].Type, []byte("null")) != nil {
-			d.errorf(at+".payload", "missing: want what %s needs, as an object", then[i].Type)
-		}
-		then[i].Payload = d.compilePayload(at+".payload", then[i].Type, then[i].Payload, expression.DoneVars)
+		d.checkNext(indexed(path, i), &then[i], types)
 	}
+}
+
+func (d *decoder) checkNext(at string, t *Then, types []string) {
+	if t.Type == "" {
+		d.errorf(at+".type", "missing: want the type of the next job")
+	} else {
+		d.checkReference(at+".type", "task type", t.Type, types)
+	}
+	if t.Queue != "" {
+		d.checkName(at+".queue", t.Queue)
+	}
+	if t.Payload == nil && slices.Contains(types, t.Type) && tasks.Validate(t.Type, []byte("null")) != nil {
+		d.errorf(at+".payload", "missing: want what %s needs, as an object", t.Type)
+	}
+	t.Payload = d.compilePayload(at+".payload", t.Type, t.Payload, expression.DoneVars)
+}
+
+// TypeBatchDone is the type of the job that follows a batch. Its result has the counts of the batch, and
+// OnDone follows it.
+const TypeBatchDone = "batch:done"
+
+// OpenBatch opens a batch whose first job is in the given queue. OnDone follows the batch.
+func (c *Config) OpenBatch(ctx context.Context, client *scheduler.Client, name, queue string) error {
+	if c.OnDone == nil {
+		return client.OpenBatch(ctx, name, nil)
+	}
+	payload, err := json.Marshal(map[string]string{"batch": name})
+	if err != nil {
+		return err
+	}
+	return client.OpenBatch(ctx, name, asynq.NewTask(TypeBatchDone, payload, asynq.Queue(queue)))
+}
+
+// Next returns the jobs that follow a job of a type.
+func (c *Config) Next(typename string) []Then {
+	if typename == TypeBatchDone && c.OnDone != nil {
+		return []Then{*c.OnDone}
+	}
+	return c.Tasks[typename].Then
 }
 
 // mayReferToSecrets reports whether a field of a type's payload can refer to secrets.

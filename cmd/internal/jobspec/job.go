@@ -41,6 +41,7 @@ type Options struct {
 	Timeout   time.Duration            `json:"timeout" want:"a duration in quotes, such as \"90s\", \"24h\" or \"7d\"" placeholder:"DURATION" help:"Timeout of one run."`
 	Deadline  time.Time                `json:"deadline" want:"a time in quotes, such as \"2026-01-02T15:04:05Z\"" placeholder:"TIME" help:"Archive the job if it is not done by this time."`
 	Unique    time.Duration            `json:"unique" want:"a duration in quotes, such as \"90s\", \"24h\" or \"7d\"" placeholder:"DURATION" help:"Do not add the job if one with the same type, payload and queue was added with --unique and is not done. The job prevents such duplicates for at most this time, plus the time that it waits for limits."`
+	Batch     string                   `json:"batch" want:"a text" placeholder:"NAME" help:"Batch of the job: a name for jobs whose ends are counted together. A job that has been in the batch is not added again."`
 }
 
 // Validate returns the first error of the job.
@@ -67,6 +68,8 @@ func (o Options) Validate() error {
 	switch {
 	case o.Queue != "" && config.CheckName(o.Queue) != nil:
 		return wrong("queue", strconv.Quote(o.Queue), "want 1 to 100 letters, digits, or _ . : -")
+	case o.Batch != "" && config.CheckName(o.Batch) != nil:
+		return wrong("batch", strconv.Quote(o.Batch), "want 1 to 100 letters, digits, or _ . : -")
 	case o.In < 0:
 		return wrong("in", duration.Exact(o.In), "want a duration of 0 or more, from now on")
 	case o.In > 0 && !o.At.IsZero():
@@ -108,11 +111,12 @@ func (j Job) Fill(defaults Options, c *config.Config) Job {
 	j.Timeout = cmp.Or(j.Timeout, defaults.Timeout, task.Timeout)
 	j.Deadline = cmp.Or(j.Deadline, defaults.Deadline)
 	j.Unique = cmp.Or(j.Unique, defaults.Unique)
+	j.Batch = cmp.Or(j.Batch, defaults.Batch)
 	return j
 }
 
-// Task returns the asynq task of a filled job.
-func (j Job) Task() *asynq.Task {
+// Task returns the asynq task of a filled job, with more options.
+func (j Job) Task(more ...asynq.Option) *asynq.Task {
 	opts := []asynq.Option{ // a zero duration or time means asynq's default
 		asynq.TaskID(j.ID), asynq.Queue(j.Queue), asynq.MaxRetry(*j.MaxRetry), asynq.ProcessAt(j.At),
 		asynq.Retention(j.Retention), asynq.Timeout(j.Timeout), asynq.Deadline(j.Deadline),
@@ -123,7 +127,10 @@ func (j Job) Task() *asynq.Task {
 	if j.Priority != nil {
 		opts = append(opts, scheduler.Priority(*j.Priority))
 	}
-	return scheduler.NewTask(j.Type, j.Payload, opts...)
+	if j.Batch != "" {
+		opts = append(opts, scheduler.InBatch(j.Batch))
+	}
+	return scheduler.NewTask(j.Type, j.Payload, append(opts, more...)...)
 }
 
 // Parse reads and validates a job from a JSON object. The error names the field and its value.

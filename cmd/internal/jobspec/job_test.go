@@ -12,7 +12,7 @@ import (
 )
 
 func TestParse_Errors(t *testing.T) {
-	const fields = "type, payload, id, queue, in, at, max_retry, retention, priority, timeout, deadline, unique"
+	const fields = "type, payload, id, queue, in, at, max_retry, retention, priority, timeout, deadline, unique, batch"
 	tests := []struct{ line, want string }{
 		{`http://a.test/`, `a URL alone is no job: want one JSON object a line, such as {"type":"http:request","payload":{"url":"https://example.com/"}}`},
 		{`{}`, "type is missing: want the type of the job, such as http:request"},

@@ -71,7 +71,7 @@ func (w *Worker) enqueueNext(next asynq.Handler) asynq.Handler {
 			return err
 		}
 		c := w.config.Load()
-		then := c.Tasks[task.Type()].Then
+		then := c.Next(task.Type())
 		if len(then) == 0 {
 			return nil
 		}
@@ -92,7 +92,7 @@ func (w *Worker) enqueueNext(next asynq.Handler) asynq.Handler {
 		}
 		var tasks []*asynq.Task
 		for _, job := range jobs {
-			tasks = append(tasks, job.Task())
+			tasks = append(tasks, job.Task(scheduler.InBatch(""))) // it joins the batch of the finished job
 		}
 		var failed error
 		for i, answer := range c.NewClient(w.redis).EnqueueAll(ctx, tasks...) {

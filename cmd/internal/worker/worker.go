@@ -90,6 +90,7 @@ func New(c *config.Config, o Options) (*Worker, error) {
 	w.config.Store(c)
 	var err error
 	w.handlers, err = newHandlers(c)
+	w.batches = &batchHandler{w}
 	if o.Transport != nil {
 		w.calls.Transport = o.Transport
 	}
@@ -452,6 +453,7 @@ type handlers struct {
 	calls    *tasks.HTTPHandler
 	crawls   *tasks.CrawlHandler
 	commands *tasks.ExecHandler
+	batches  *batchHandler
 }
 
 // newHandlers returns the handlers of a config, or the error of New.
@@ -479,6 +481,8 @@ func (h handlers) handlerOf(taskType string) interface {
 		return h.crawls
 	case strings.HasPrefix(taskType, tasks.PrefixExec):
 		return h.commands
+	case taskType == config.TypeBatchDone:
+		return h.batches
 	}
 	return nil
 }

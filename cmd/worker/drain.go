@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -22,7 +23,7 @@ type drainCommand struct {
 func (drainCommand) Help() string {
 	return `Stops workers from taking new jobs, and waits until no job runs there. Then a worker can be stopped without interrupting a job. It still serves its page, metrics and health, grants permits to the jobs of other workers, and runs schedules. Its /readyz stays 200.
 
-A drain belongs to the process: after a restart the worker takes jobs again. An interrupt ends the waiting, not the drain. The exit code is 0 if all workers are drained or have stopped.`
+Programs with a scheduler.Server obey, too. A drain belongs to the process: after a restart the worker takes jobs again. An interrupt ends the waiting, not the drain. The exit code is 0 if all workers are drained or have stopped.`
 }
 
 // Validate reports what is wrong with the arguments. kong calls it.
@@ -63,8 +64,11 @@ func (c *drainCommand) Run(ctx context.Context, q *inspect.Queues, stdio cli.IO)
 // find returns the workers that the arguments name.
 func (c *drainCommand) find(all []stats.Process) (found []stats.Process, err error) {
 	all = slices.DeleteFunc(all, func(w stats.Process) bool { return w.Lost })
+	if len(all) == 0 {
+		return nil, errors.New("no worker is running")
+	}
 	if c.All {
-		found = all
+		return all, nil
 	}
 	for _, name := range c.Workers {
 		before := len(found)
@@ -80,9 +84,6 @@ func (c *drainCommand) find(all []stats.Process) (found []stats.Process, err err
 			}
 			return nil, cli.Usagef("worker %q does not run: want one of %s", name, strings.Join(names, ", "))
 		}
-	}
-	if len(found) == 0 {
-		return nil, fmt.Errorf("no worker is running")
 	}
 	return found, nil
 }
@@ -104,21 +105,21 @@ func waitUntilDrained(ctx context.Context, q *inspect.Queues, workers []stats.Pr
 		}
 		left = 0
 		for _, w := range workers {
-			text, next := "has stopped", drainEnded
+			text, waits := "has stopped", false
 			if i := slices.IndexFunc(now, func(other stats.Process) bool { return other.ID == w.ID }); i >= 0 {
 				obeys := now[i].DrainOrder == orders[w.ID]
-				text, next = drainProgress(now[i], obeys, obeyed[w.ID])
+				text, waits = drainProgress(now[i], obeys, obeyed[w.ID])
+				if !waits && (!obeys || now[i].Lost) {
+					result = cli.Failed
+				}
 				obeyed[w.ID] = obeyed[w.ID] || obeys
 			}
 			if printed[w.ID] != text {
 				printed[w.ID] = text
 				fmt.Fprintln(stdio.Out, cli.Line(w.Name()+" "+text))
 			}
-			switch next {
-			case drainContinues:
+			if waits {
 				left++
-			case drainFailed:
-				result = cli.Failed
 			}
 		}
 		select {
@@ -129,27 +130,18 @@ func waitUntilDrained(ctx context.Context, q *inspect.Queues, workers []stats.Pr
 	return result
 }
 
-// drainResult is what is known of the drain of a worker.
-type drainResult int
-
-const (
-	drainContinues drainResult = iota
-	drainEnded
-	drainFailed
-)
-
-// drainProgress says what a worker does. obeys is whether it knows the order, and obeyed whether it has
-// known the order before.
-func drainProgress(w stats.Process, obeys, obeyed bool) (text string, result drainResult) {
+// drainProgress says what a worker does, and whether to wait for it. obeys is whether it knows the order,
+// and obeyed whether it has known the order before.
+func drainProgress(w stats.Process, obeys, obeyed bool) (text string, waits bool) {
 	switch {
 	case w.Lost:
-		return "is lost: its jobs run again elsewhere", drainFailed
+		return "is lost: its jobs run again elsewhere", false
 	case obeyed && !obeys:
-		return "takes jobs again: the drain was undone", drainFailed
+		return "takes jobs again: the drain was undone", false
 	case obeys && w.State == stats.StateDrained:
-		return "is drained: no job runs", drainEnded
+		return "is drained: no job runs", false
 	case obeys || w.State == stats.StateStopping:
-		return fmt.Sprintf("is %s: %s", w.State, display.CountVerb(int(w.Running), "job", "runs", "run")), drainContinues
+		return fmt.Sprintf("is %s: %s", w.State, display.CountVerb(int(w.Running), "job", "runs", "run")), true
 	}
-	return "gets the order", drainContinues
+	return "gets the order", true
 }

@@ -163,8 +163,8 @@ func printStatus(out io.Writer, scope string, s *inspect.Status, limits []limitS
 	if s.WithoutRule > 0 {
 		fmt.Fprintf(out, "the ETA does not include %s without a known rule\n", display.Count(s.WithoutRule, "pending job"))
 	}
-	if len(s.Queues) > 0 && !slices.ContainsFunc(s.Workers, func(w stats.Process) bool { return !w.Lost }) {
-		fmt.Fprintf(out, "no worker of scope %s is running; the ETA assumes that one starts now\n", scope)
+	if len(s.Queues) > 0 && !slices.ContainsFunc(s.Workers, func(w stats.Process) bool { return w.State == stats.StateRunning }) {
+		fmt.Fprintf(out, "no running worker of scope %s takes jobs; the ETA assumes that one starts now\n", scope)
 	}
 	if len(limits) > 0 {
 		if err := cli.Table(out, limits, "LIMIT", "DEFINITION", "ALLOWED", "DENIED", "WAITING", "KEYS", "SINCE", "ETA", "STATE"); err != nil {

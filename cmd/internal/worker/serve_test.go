@@ -17,8 +17,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/headgate/headgate/cmd/internal/config"
+	"github.com/headgate/headgate/internal/stats"
 	"github.com/headgate/headgate/internal/testutil/proctest"
 	"github.com/headgate/headgate/internal/testutil/redistest"
+	"github.com/headgate/headgate/internal/waitdb"
+	"github.com/headgate/headgate/throttle"
 )
 
 // runWorker runs a worker of a config at a free port until the test ends, and returns
@@ -97,6 +100,26 @@ func TestHealth(t *testing.T) {
 		t.Fatal(err)
 	}
 	want("/readyz", 200, "ok")
+}
+
+// TestReady_Drained: a drained worker serves its page, so it stays ready, and says that it is drained.
+func TestReady_Drained(t *testing.T) {
+	rdb := redistest.Run(t)
+	url, _ := runWorker(t, rdb, limited)
+	waits := waitdb.New(throttle.New(rdb.Client(), throttle.Options{}))
+	var all []stats.Process
+	proctest.Until(t, "a worker", func() (bool, any) {
+		var err error
+		all, err = stats.ReadProcesses(t.Context(), rdb.Client(), "default")
+		return len(all) > 0, err
+	})
+	if _, err := stats.Drain(t.Context(), waits, all...); err != nil {
+		t.Fatal(err)
+	}
+	proctest.Until(t, "drained", func() (bool, any) {
+		code, text := proctest.Get(t, url+"/readyz")
+		return code == 200 && text == "ok\nbut: drained, takes no new jobs\n", text
+	})
 }
 
 // TestIdleClients: clients that send nothing do not keep others out.

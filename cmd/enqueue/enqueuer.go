@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"crypto/sha256"
@@ -10,6 +11,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
@@ -30,6 +32,7 @@ import (
 type line struct {
 	number int    // from 1; 0 for a job that flags gave
 	text   []byte // the line as read; nil for a job that flags gave
+	wrong  error  // why a row of a CSV file is no job; nil for any other line
 	ended  error
 
 	jobspec.Checked
@@ -132,9 +135,12 @@ func (e *enqueuer) check(l *line) bool {
 // fill parses a line, checks the job and fills it in. fill warns once of each type that no worker
 // with this config can run.
 func (e *enqueuer) fill(l *line) (err error) {
-	if l.text != nil {
-		l.Job, err = jobspec.Parse(l.text)
-	} else {
+	switch {
+	case l.wrong != nil:
+		err = l.wrong
+	case l.text != nil:
+		l.Job, err = parse(l.text)
+	default:
 		err = l.Validate()
 	}
 	if err != nil {
@@ -153,6 +159,19 @@ func (e *enqueuer) fill(l *line) (err error) {
 		fmt.Fprintf(e.stdio.Err, "%s: %stype %q %s\n", cli.Enqueue, l.where(), l.Type, l.Warning)
 	}
 	return err
+}
+
+// parse parses a line, and adds an example to the error of a line that is no JSON.
+func parse(text []byte) (jobspec.Job, error) {
+	job, err := jobspec.Parse(text)
+	if err == nil || json.Valid(text) || !utf8.Valid(text) {
+		return job, err
+	}
+	hint := ""
+	if text[0] != '{' && bytes.ContainsAny(text, ",;\t") {
+		hint = "; a CSV file needs --csv"
+	}
+	return job, fmt.Errorf("%w: want one JSON object a line, such as %s%s", err, jobspec.Example, hint)
 }
 
 // unsetBy returns the settings of a job for which asynq's defaults apply, because neither the job

@@ -31,10 +31,12 @@ func execute(ctx context.Context, args []string, stdio cli.IO) int {
 
 type command struct {
 	cli.Globals
-	File    string `arg:"" optional:"" help:"File with one JSON job per line, or - for standard input."`
-	Type    string `placeholder:"TYPE" help:"Type of the job, such as http:request, if there is no file."`
-	Payload string `placeholder:"JSON" help:"Payload of the job."`
-	ID      string `placeholder:"ID" help:"ID of the job. It must be unique in the queue."`
+	File      string `arg:"" optional:"" help:"File with one JSON job per line, CSV file, or - for standard input."`
+	CSV       bool   `name:"csv" help:"The file is CSV, as is a FILE whose name ends with .csv: each line after the first becomes a job of --type and --payload. ${row.NAME} in --payload and --id is the text of the column NAME."`
+	Separator string `default:"," placeholder:"C" help:"Separator of the columns, such as ; in files of some spreadsheets, or \\t (default a comma)."`
+	Type      string `placeholder:"TYPE" help:"Type of the job, such as http:request, if there is no file, or of the jobs of a CSV file."`
+	Payload   string `placeholder:"JSON" help:"Payload of the job."`
+	ID        string `placeholder:"ID" help:"ID of the job. It must be unique in the queue."`
 	jobspec.Options
 	JSON    bool   `help:"Print one JSON object with enqueued, there_already and bad_lines, and, for a job of --type, with its id. unsaved is true if some of the jobs were lost, because the embedded Redis could not save. --ids adds the line and the ID of each added job. With --plan the object has planned, first and last instead."`
 	IDs     bool   `name:"ids" help:"Print the ID of each added job, one per line, after its line number in the file and a tab."`
@@ -72,7 +74,7 @@ func (c *command) Run(ctx context.Context, stdio cli.IO) error {
 // Validate reports what is wrong with the flags. kong calls it.
 func (c *command) Validate() error {
 	switch {
-	case c.File == "" && c.Type == "":
+	case c.File == "" && c.Type == "" && !c.CSV:
 		return errors.New("nothing to add: want --type TYPE, or a FILE with one job a line (- for standard input)")
 	case c.Plan && c.Wait:
 		return errors.New("--plan and --wait: want one of them; a plan adds no job")
@@ -80,11 +82,20 @@ func (c *command) Validate() error {
 		return errors.New("--results is for --wait: want both")
 	case c.Plan && c.IDs:
 		return errors.New("--plan and --ids: want one of them; a plan adds no job")
+	case c.isCSV():
+		if err := c.checkCSV(); err != nil {
+			return err
+		}
+	case c.Separator != ",":
+		return errors.New("--separator: want a CSV file, or --csv")
 	case c.File != "" && (c.Type != "" || c.Payload != "" || c.ID != ""):
 		return fmt.Errorf("--type, --payload and --id cannot be combined with a file: write them on the lines of %s", c.File)
 	}
 	return cli.FlagError(c.Options.Validate())
 }
+
+// byteOrderMark is what Windows editors write before the text.
+const byteOrderMark = "\ufeff"
 
 // maxLine is the maximum length of a line in bytes. Redis itself takes values of at most 512 MB.
 const maxLine = 64 << 20
@@ -100,6 +111,14 @@ func (c *command) read(ctx context.Context, stdin io.Reader) (<-chan line, error
 		}
 		input = file
 	}
+	var rows *table
+	if c.isCSV() {
+		var err error
+		if rows, err = newTable(c, input); err != nil {
+			input.Close()
+			return nil, cli.Usagef("%w", err)
+		}
+	}
 	lines := make(chan line, 2*batchSize)
 	send := func(l line) {
 		select {
@@ -110,13 +129,17 @@ func (c *command) read(ctx context.Context, stdin io.Reader) (<-chan line, error
 	go func() {
 		defer close(lines)
 		defer input.Close()
+		if rows != nil {
+			rows.each(ctx, send)
+			return
+		}
 		scanner := bufio.NewScanner(input)
 		scanner.Buffer(make([]byte, 64<<10), maxLine)
 		number := 1
 		for ; scanner.Scan() && ctx.Err() == nil; number++ {
 			text := bytes.TrimSpace(scanner.Bytes())
 			if number == 1 {
-				text = bytes.TrimPrefix(text, []byte("\ufeff")) // Windows editors write this byte order mark
+				text = bytes.TrimPrefix(text, []byte(byteOrderMark))
 			}
 			if len(text) > 0 {
 				send(line{number: number, text: bytes.Clone(text)})

@@ -9,6 +9,7 @@ import (
 
 	"github.com/headgate/headgate/cmd/internal/cli"
 	"github.com/headgate/headgate/cmd/internal/config"
+	"github.com/headgate/headgate/cmd/internal/jobspec"
 	"github.com/headgate/headgate/cmd/internal/results"
 	"github.com/headgate/headgate/internal/asynqdb"
 	"github.com/headgate/headgate/internal/display"
@@ -88,7 +89,8 @@ type jobView struct {
 	KeptUntil time.Time         `json:"kept_until,omitzero"`
 	Schedule  string            `json:"schedule,omitempty"`
 	Tick      time.Time         `json:"tick,omitzero"` // the schedule's tick, or the time of "schedules run"
-	Payload   cli.Text          `json:"payload"`
+	Payload   cli.Value         `json:"payload"`
+	Row       jobspec.Row       `json:"row,omitzero"` // from which "enqueue" made the job
 	Headers   map[string]string `json:"headers,omitempty"`
 	Group     string            `json:"group,omitempty"`
 
@@ -106,7 +108,7 @@ type jobView struct {
 	Retention cli.Seconds `json:"retention_s,omitempty"`
 
 	*positionView
-	Result *cli.Text `json:"result,omitempty"`
+	Result *cli.Value `json:"result,omitempty"`
 
 	why string // the column WHY of the list
 }
@@ -135,7 +137,7 @@ func (a attemptView) String() string {
 func newJobView(job inspect.Job) *jobView {
 	v := &jobView{
 		ID: job.ID, Queue: job.Queue, Type: job.Type, State: job.State, Since: job.Since,
-		Payload: cli.Text(job.Payload), Headers: job.Headers, Group: job.Group,
+		Payload: cli.Value(job.Payload), Row: jobspec.RowOf(job.Headers), Headers: job.Headers, Group: job.Group,
 		Failures: job.Retried, Refused: asynqdb.Refusals(job.JobID(), job.Headers), MaxRetry: job.MaxRetry, Error: job.LastErr, Failed: job.LastFailedAt,
 		Deadline: job.Deadline, Timeout: cli.Seconds(job.Timeout),
 	}
@@ -168,7 +170,7 @@ func newJobView(job inspect.Job) *jobView {
 		v.Attempts++
 	}
 	if len(job.Result) > 0 {
-		v.Result = new(cli.Text(job.Result))
+		v.Result = new(cli.Value(job.Result))
 	}
 	return v
 }

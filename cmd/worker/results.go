@@ -5,11 +5,14 @@ import (
 	"cmp"
 	"context"
 	"crypto/sha256"
+	"encoding/csv"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -30,6 +33,7 @@ type resultsCommand struct {
 	Failed bool           `help:"List archived jobs instead of completed jobs, each with its last result or its error."`
 	Out    string         `placeholder:"DIR" help:"Write the bodies and results to files DIR/QUEUE/ID."`
 	JSON   bool           `help:"Print JSON lines: one object a line."`
+	CSV    bool           `name:"csv" help:"Print CSV, with the columns of the rows from which \"enqueue\" made the jobs."`
 }
 
 func (resultsCommand) Help() string {
@@ -37,13 +41,15 @@ func (resultsCommand) Help() string {
 
 A finished job is kept only for its retention: enqueue it with --retention, or set retention: 24h for its type in the config. A body is kept up to max_body. A body that the worker saved to a file is not part of the result.
 
+--json has a payload, a result and a body that is a JSON object or list as such, and any other one as a string. --csv has the columns id, queue, type, state, ended, status, error, saved and body, and row.NAME for each column NAME of the CSV files from which "enqueue" made the jobs, of all files together; a job of another file, or of none, has no value there.
+
 --out DIR writes each kept body, or the result of a job of another type, to a file. Characters of a file name other than letters, digits and _ . @ - are percent-encoded, and a long name ends with a hash. Files appear whole or not at all. Existing files are not replaced, so the command can be repeated; if one has other content, the exit code is 1. There is no file for an empty body, and for a body that the worker saved.`
 }
 
 func (c *resultsCommand) Run(ctx context.Context, conn *connection, q *inspect.Queues, stdio cli.IO) error {
 	switch {
-	case c.JSON && c.Out != "":
-		return cli.Usagef("--json and --out: want one of them")
+	case c.JSON && c.Out != "" || c.CSV && (c.JSON || c.Out != ""):
+		return cli.Usagef("--json, --csv and --out: want one of them")
 	case c.Since != nil && *c.Since <= 0:
 		return cli.Usagef("--since %s: want a duration above 0, such as 1h", duration.Exact(*c.Since))
 	}
@@ -58,6 +64,9 @@ func (c *resultsCommand) Run(ctx context.Context, conn *connection, q *inspect.Q
 		}
 		return cmp.Or(c.each(ctx, q, secrets, to.put), to.close())
 	}
+	if c.CSV {
+		return c.printCSV(ctx, q, secrets, stdio.Out)
+	}
 	found := false
 	err = c.each(ctx, q, secrets, func(r results.Result) (err error) {
 		found = true
@@ -71,6 +80,33 @@ func (c *resultsCommand) Run(ctx context.Context, conn *connection, q *inspect.Q
 		_, err = fmt.Fprintln(stdio.Out, "no result matches: finished jobs keep their results only with a retention")
 	}
 	return err
+}
+
+// printCSV prints the results as CSV. It reads them twice, first to find the columns of all rows.
+func (c *resultsCommand) printCSV(ctx context.Context, q *inspect.Queues, secrets redact.Redactor, out io.Writer) error {
+	var columns []string
+	err := c.each(ctx, q, secrets, func(r results.Result) error {
+		for _, column := range r.Row.Columns {
+			if !slices.Contains(columns, column) {
+				columns = append(columns, column)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	header := slices.Clone(results.CSVColumns)
+	for _, column := range columns {
+		header = append(header, "row."+column)
+	}
+	table := csv.NewWriter(out)
+	err = table.Write(header)
+	if err == nil {
+		err = c.each(ctx, q, secrets, func(r results.Result) error { return table.Write(r.CSV(columns)) })
+	}
+	table.Flush()
+	return cmp.Or(err, table.Error())
 }
 
 // each calls do with each result, until the first error.

@@ -17,6 +17,7 @@ import (
 	"github.com/headgate/headgate/internal/display"
 	"github.com/headgate/headgate/internal/duration"
 	"github.com/headgate/headgate/internal/forecast"
+	"github.com/headgate/headgate/internal/strictjson"
 )
 
 // IO are the streams of a command.
@@ -194,6 +195,18 @@ func (t Text) MarshalJSON() ([]byte, error) {
 		return json.Marshal(string(t))
 	}
 	return json.Marshal(map[string][]byte{"base64": []byte(t)})
+}
+
+// Value is a payload or a result. In JSON an object or a list stays JSON, and anything else is a Text.
+type Value string
+
+// MarshalJSON implements json.Marshaler.
+func (v Value) MarshalJSON() ([]byte, error) {
+	data := []byte(strings.TrimSpace(string(v)))
+	if len(data) == 0 || data[0] != '{' && data[0] != '[' || !utf8.Valid(data) || strictjson.CheckDepth("", data) != nil || !json.Valid(data) {
+		return Text(v).MarshalJSON()
+	}
+	return data, nil
 }
 
 // JSON prints an indented value.

@@ -4,7 +4,7 @@
 // An expression of a job can use payload, the decoded JSON, and task.type, task.queue and task.id.
 // An expression of a finished job can also use result. An expression of a response can also use
 // status, header(name), and body or json. An expression of a schedule can only use tick, a time.Time
-// in the schedule's zone. Every expression can use host(url) and most functions
+// in the schedule's zone, and one of a CSV file only row. Every expression can use host(url) and most functions
 // of expr. Loops are not allowed, because they can be slow. The function now is not allowed, because
 // results must be repeatable.
 package expression
@@ -33,8 +33,9 @@ type program struct {
 	allowedVars []string
 	code        *vm.Program
 	usedVars    map[string]bool
-	byHost      bool  // see ByHost
-	rejected    error // the first error of Visit, or nil
+	columns     []string // of row
+	byHost      bool     // see ByHost
+	rejected    error    // the first error of Visit, or nil
 }
 
 // compile compiles an expression. what is the kind of expression, such as "key expression".
@@ -45,6 +46,8 @@ func compile(what, text string, allowedVars []string) (*program, error) {
 		switch allowedVars[0] {
 		case "tick":
 			example = "tick.Year()"
+		case "row":
+			example = "row.url"
 		case "status":
 			example = `status == 403 && body contains "quota"`
 		}
@@ -216,6 +219,11 @@ func (p *program) Visit(node *ast.Node) {
 	switch n := (*node).(type) {
 	case *ast.IdentifierNode:
 		p.usedVars[n.Value] = true
+	case *ast.MemberNode:
+		name, isName := n.Property.(*ast.StringNode)
+		if isName && n.Node.String() == "row" {
+			p.columns = append(p.columns, name.Value)
+		}
 	case *ast.CallNode:
 		p.byHost = p.byHost || n.Callee.String() == "host" && len(n.Arguments) == 1 && n.Arguments[0].String() == "payload.url"
 	case *ast.BinaryNode:

@@ -18,17 +18,18 @@ import (
 	"github.com/headgate/headgate/internal/strictjson"
 )
 
-// Source is the input of expressions: a *Job, a *Done, a *Response or a Tick.
+// Source is the input of expressions: a *Job, a *Done, a *Response, a Tick or a Row.
 type Source interface {
 	// values returns the values of at least the used variables. $env stands for all variables.
 	values(used map[string]bool) (map[string]any, error)
 }
 
-// The variables of expressions about a job, a finished job and a schedule.
+// The variables of expressions about a job, a finished job, a schedule and a row of a CSV file.
 var (
 	JobVars  = []string{"payload", "task"}
 	DoneVars = []string{"payload", "task", "result"}
 	TickVars = []string{"tick"}
+	RowVars  = []string{"row"}
 
 	responseVars = []string{"status", "header", "body", "json", "payload", "task"}
 
@@ -37,7 +38,7 @@ var (
 
 // zeroValues has a value of each variable's type. payload, result and json can have any type.
 var zeroValues = map[string]any{
-	"status": 0, "header": func(string) string { return "" }, "body": "", "task": taskNames{}, "tick": time.Time{}, "high": "", "normal": "", "low": "",
+	"status": 0, "header": func(string) string { return "" }, "body": "", "task": taskNames{}, "tick": time.Time{}, "row": map[string]string{}, "high": "", "normal": "", "low": "",
 }
 
 // Tick is a tick of a schedule, in its zone.
@@ -45,6 +46,13 @@ type Tick time.Time
 
 func (t Tick) values(map[string]bool) (map[string]any, error) {
 	return map[string]any{"tick": time.Time(t)}, nil
+}
+
+// Row is a row of a CSV file: the texts of its columns.
+type Row map[string]string
+
+func (r Row) values(map[string]bool) (map[string]any, error) {
+	return map[string]any{"row": map[string]string(r)}, nil
 }
 
 // Job is the input of expressions about a job. If no expression uses the payload, the payload can be

@@ -28,6 +28,7 @@ type Job struct {
 	Payload json.RawMessage `json:"payload" want:"JSON"`
 	ID      string          `json:"id" want:"a text"`
 	Options
+	Row Row // from which the job was made; the zero Row if it was not
 }
 
 // Options say how to run a job.
@@ -130,13 +131,20 @@ func (j Job) Task(more ...asynq.Option) *asynq.Task {
 	if j.Batch != "" {
 		opts = append(opts, scheduler.InBatch(j.Batch))
 	}
-	return scheduler.NewTask(j.Type, j.Payload, append(opts, more...)...)
+	task := scheduler.NewTask(j.Type, j.Payload, append(opts, more...)...)
+	if !j.Row.IsZero() {
+		task.Headers()[HeaderRow] = j.Row.String()
+	}
+	return task
 }
+
+// Example is a line with a job.
+const Example = `{"type":"http:request","payload":{"url":"https://example.com/"}}`
 
 // Parse reads and validates a job from a JSON object. The error names the field and its value.
 func Parse(line []byte) (j Job, err error) {
 	if bytes.HasPrefix(line, []byte("http")) {
-		return j, errors.New(`a URL alone is no job: want one JSON object a line, such as {"type":"http:request","payload":{"url":"https://example.com/"}}`)
+		return j, errors.New("a URL alone is no job: want one JSON object a line, such as " + Example)
 	}
 	if err = strictjson.Decode("job", line, &j); err == nil {
 		err = j.Validate()

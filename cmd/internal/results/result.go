@@ -8,10 +8,13 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/headgate/headgate/cmd/internal/cli"
+	"github.com/headgate/headgate/cmd/internal/jobspec"
 	"github.com/headgate/headgate/internal/duration"
 	"github.com/headgate/headgate/internal/inspect"
 	"github.com/headgate/headgate/internal/redact"
@@ -20,15 +23,16 @@ import (
 
 // Result is the result of a job that has ended, in JSON.
 type Result struct {
-	ID      string    `json:"id"`
-	Queue   string    `json:"queue"`
-	Type    string    `json:"type"`
-	Payload cli.Text  `json:"payload"` // its secrets are hidden
-	State   string    `json:"state"`
-	Ended   time.Time `json:"ended"`
-	Error   string    `json:"error,omitempty"`
-	Result  *cli.Text `json:"result,omitempty"` // what the handler wrote; nil if HTTPResult is set
-	Body    *cli.Text `json:"body,omitempty"`   // the response's body; nil if HTTPResult is nil
+	ID      string      `json:"id"`
+	Queue   string      `json:"queue"`
+	Type    string      `json:"type"`
+	Payload cli.Value   `json:"payload"`      // its secrets are hidden
+	Row     jobspec.Row `json:"row,omitzero"` // from which "enqueue" made the job; its secrets are hidden
+	State   string      `json:"state"`
+	Ended   time.Time   `json:"ended"`
+	Error   string      `json:"error,omitempty"`
+	Result  *cli.Value  `json:"result,omitempty"` // what the handler wrote; nil if HTTPResult is set
+	Body    *cli.Value  `json:"body,omitempty"`   // the response's body; nil if HTTPResult is nil
 	*tasks.HTTPResult
 
 	Response Response `json:"-"` // for people
@@ -38,19 +42,50 @@ type Result struct {
 func New(job inspect.Job, secrets redact.Redactor) Result {
 	r := Result{
 		ID: job.ID, Queue: job.Queue, Type: job.Type, State: job.State, Ended: job.Since,
-		Payload:  cli.Text(secrets.Payload(job.Payload)),
-		Response: ParseResponse(job.Type, job.Result),
+		Payload:  cli.Value(secrets.Payload(job.Payload)),
+		Response: ParseResponse(job.Type, job.Result), Row: jobspec.RowOf(job.Headers),
+	}
+	for i, column := range r.Row.Columns {
+		text := secrets.Text(r.Row.Values[i])
+		if secrets.Hides(column) {
+			text = redact.Hidden
+		}
+		r.Row.Values[i] = text
 	}
 	if job.State == "archived" {
 		r.Error = job.LastErr
 	}
-	body := cli.Text(r.Response.Body)
+	body := cli.Value(r.Response.Body)
 	if r.HTTPResult = r.Response.httpResult; r.HTTPResult == nil {
 		r.Result = &body
 	} else {
 		r.Body = &body
 	}
 	return r
+}
+
+// CSVColumns are the columns of results as CSV. The columns of rows follow.
+var CSVColumns = []string{"id", "queue", "type", "state", "ended", "status", "error", "saved", "body"}
+
+// CSV returns the result as a record with CSVColumns and the given columns of rows.
+func (r Result) CSV(rowColumns []string) []string {
+	status, saved, body := "", "", string(r.Response.Body)
+	if r.HTTPResult != nil {
+		status, saved = strconv.Itoa(r.Status), r.Saved
+	}
+	if !utf8.ValidString(body) {
+		text, _ := cli.Text(body).MarshalJSON() // as in the JSON of the result; it has no error
+		body = string(text)
+	}
+	record := []string{r.ID, r.Queue, r.Type, r.State, r.Ended.UTC().Format(time.RFC3339), status, r.Error, saved, body}
+	for _, column := range rowColumns {
+		value := ""
+		if i := slices.Index(r.Row.Columns, column); i >= 0 {
+			value = r.Row.Values[i]
+		}
+		record = append(record, value)
+	}
+	return record
 }
 
 // Line returns the result as one line of text.

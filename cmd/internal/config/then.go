@@ -75,7 +75,8 @@ func (d *decoder) checkNext(at string, t *Then, types []string) {
 // OnDone follows it.
 const TypeBatchDone = "batch:done"
 
-// OpenBatch opens a batch whose first job is in the given queue. OnDone follows the batch.
+// OpenBatch opens a batch whose first job is in the given queue. OnDone follows the batch, in that queue
+// if it has no queue of its own.
 func (c *Config) OpenBatch(ctx context.Context, client *scheduler.Client, name, queue string) error {
 	if c.OnDone == nil {
 		return client.OpenBatch(ctx, name, nil)
@@ -84,7 +85,9 @@ func (c *Config) OpenBatch(ctx context.Context, client *scheduler.Client, name, 
 	if err != nil {
 		return err
 	}
-	return client.OpenBatch(ctx, name, asynq.NewTask(TypeBatchDone, payload, asynq.Queue(queue)))
+	// The payload has nothing by which a sharded queue could choose the shard.
+	next := scheduler.NewTask(TypeBatchDone, payload, asynq.Queue(cmp.Or(c.OnDone.Queue, queue)), scheduler.ShardKey(name))
+	return client.OpenBatch(ctx, name, next)
 }
 
 // Next returns the jobs that follow a job of a type.

@@ -145,12 +145,12 @@ func (c *Client) readBatch(ctx context.Context, name string) (asynqdb.BatchRecor
 }
 
 const (
-	batchPoll      = 500 * time.Millisecond // between two reads of WaitBatch
-	batchReconcile = 5 * time.Second        // between two reconciliations of WaitBatch
+	batchPoll      = time.Second     // between two reads of WaitBatch
+	batchReconcile = 5 * time.Second // between two reconciliations of WaitBatch
 )
 
 // WaitBatch waits until a batch has ended and what follows it is enqueued, and returns the final counts.
-// It calls progress about twice a second, if that is not nil. While Redis is unavailable, it goes on
+// It calls progress about once a second, if that is not nil. While Redis is unavailable, it goes on
 // waiting. A batch that is not closed does not end. The error is that of Batch, or the context's.
 func (c *Client) WaitBatch(ctx context.Context, name string, progress func(Batch)) (Batch, error) {
 	reconciled := time.Now()

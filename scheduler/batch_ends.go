@@ -3,7 +3,6 @@ package scheduler
 import (
 	"context"
 	"errors"
-	"maps"
 	"sync"
 	"time"
 
@@ -21,17 +20,17 @@ const (
 // use.
 type batchEnds struct {
 	mu    sync.Mutex
-	names map[string]bool
+	names map[string]string // the queue of the last job, by batch
 	wake  chan struct{}
 	lost  hourlyWarnings
 }
 
-func (b *batchEnds) note(name string) {
+func (b *batchEnds) note(name, queue string) {
 	b.mu.Lock()
 	if b.names == nil {
-		b.names = map[string]bool{}
+		b.names = map[string]string{}
 	}
-	b.names[name] = true
+	b.names[name] = queue
 	b.mu.Unlock()
 	select {
 	case b.wake <- struct{}{}:
@@ -39,7 +38,7 @@ func (b *batchEnds) note(name string) {
 	}
 }
 
-func (b *batchEnds) take() map[string]bool {
+func (b *batchEnds) take() map[string]string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	names := b.names
@@ -57,8 +56,10 @@ func (s *Server) finishBatches(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-s.batchEnds.wake:
-			for name := range maps.Keys(s.batchEnds.take()) {
-				_ = s.finishBatch(ctx, client, name, false)
+			for name, queue := range s.batchEnds.take() {
+				if ended, _ := s.db.MayHaveEnded(ctx, name, queue); ended {
+					_ = s.finishBatch(ctx, client, name, false)
+				}
 			}
 		case <-next.C:
 			names, _ := s.db.LookAtBatches(ctx, batchInterval)

@@ -107,7 +107,7 @@ func (q *redisClient) write(ctx context.Context, w *writeBack, text string) *red
 		cmd = w.RunGuarded(ctx, q.UniversalClient, text, w.job)
 	}
 	if w.BatchEnd != 0 {
-		q.s.batchEnds.note(w.Batch) // also after an error, because Redis may have written the end
+		q.s.batchEnds.note(w.Batch, w.Queue) // also after an error, because Redis may have written the end
 	}
 	if cmd.Err() == nil && (w.isRead || retains) && (w.end.mustRecord || failed) { // a job that succeeds at once needs no record
 		end := asynqdb.Attempt{At: time.Now(), Worker: asynqdb.ProcessName(), Took: w.end.took}

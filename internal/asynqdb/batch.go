@@ -112,38 +112,34 @@ func (db DB) Batch(ctx context.Context, name string) (BatchRecord, error) {
 // CountBatch returns how many jobs of the batch are in each state, and ErrBatchLost if there are
 // fewer than before.
 func (db DB) CountBatch(ctx context.Context, b BatchRecord) (counts [BatchFollowUp]int64, err error) {
-	sizes, err := db.batchSizes(ctx, b)
-	for _, queue := range sizes {
-		for state := range counts {
-			counts[state] += queue.states[state].Val()
+	all, states := map[string]*redis.IntCmd{}, [BatchFollowUp][]*redis.IntCmd{}
+	_, err = db.Redis.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for queue := range b.queues {
+			all[queue] = p.ZCard(ctx, batchKey(queue, b.Name))
+			for state := range states {
+				score := strconv.Itoa(state)
+				states[state] = append(states[state], p.ZCount(ctx, batchKey(queue, b.Name), score, score))
+			}
 		}
-		if err == nil && queue.all.Val() < b.queues[queue.name] {
+		return nil
+	})
+	for state, queues := range states {
+		for _, n := range queues {
+			counts[state] += n.Val()
+		}
+	}
+	for queue, n := range all {
+		if err == nil && n.Val() < b.queues[queue] {
 			err = ErrBatchLost
 		}
 	}
 	return counts, err
 }
 
-// batchSize has the counts of a queue's zset.
-type batchSize struct {
-	name   string
-	all    *redis.IntCmd
-	states [BatchFollowUp]*redis.IntCmd
-}
-
-func (db DB) batchSizes(ctx context.Context, b BatchRecord) (sizes []batchSize, err error) {
-	_, err = db.Redis.Pipelined(ctx, func(p redis.Pipeliner) error {
-		for queue := range b.queues {
-			size := batchSize{name: queue, all: p.ZCard(ctx, batchKey(queue, b.Name))}
-			for state := range size.states {
-				score := strconv.Itoa(state)
-				size.states[state] = p.ZCount(ctx, batchKey(queue, b.Name), score, score)
-			}
-			sizes = append(sizes, size)
-		}
-		return nil
-	})
-	return sizes, err
+// MayHaveEnded reports whether all jobs of the batch in a queue have ended.
+func (db DB) MayHaveEnded(ctx context.Context, name, queue string) (bool, error) {
+	n, err := db.Redis.ZCount(ctx, batchKey(queue, name), "0", "0").Result()
+	return err == nil && n == 0, err
 }
 
 var batchSetScript = script.New("asynq/batch_set")
@@ -162,13 +158,13 @@ func (db DB) CloseBatch(ctx context.Context, name string) error {
 		if err != nil || !b.Ended.IsZero() {
 			return err
 		}
-		sizes, err := db.batchSizes(ctx, b)
-		if err != nil {
-			return err
-		}
 		fields := []any{"closed", 1}
-		for _, queue := range sizes {
-			fields = append(fields, "queue:"+queue.name, queue.all.Val())
+		for queue := range b.queues {
+			n, err := db.Redis.ZCard(ctx, batchKey(queue, name)).Result()
+			if err != nil {
+				return err
+			}
+			fields = append(fields, "queue:"+queue, n)
 		}
 		if ok, err := db.set(ctx, b, BatchTime, fields...); ok || err != nil {
 			return err
@@ -188,17 +184,10 @@ func (db DB) EndBatch(ctx context.Context, b BatchRecord) (ended bool, err error
 		return false, err
 	}
 	second, err := db.CountBatch(ctx, b)
-	if err != nil || sum(first) != sum(second) || second[BatchUnfinished] > 0 {
-		return false, err
+	if err != nil || first != second {
+		return false, err // a job was added, or an archived one has completed: look again later
 	}
 	return db.set(ctx, b, BatchTime, "ended", time.Now().UnixMilli())
-}
-
-func sum(counts [BatchFollowUp]int64) (n int64) {
-	for _, count := range counts {
-		n += count
-	}
-	return n
 }
 
 // FinishBatch notes that nothing is left to do for an ended batch. Its data expire after
@@ -224,16 +213,16 @@ func (db DB) FinishBatch(ctx context.Context, b BatchRecord) error {
 
 var batchReconcileScript = script.New("asynq/batch_reconcile")
 
-// ReconcileBatch notes which jobs of a batch others have ended, such as asynq's Inspector.
+// ReconcileBatch notes which jobs of a batch others have ended, such as asynq's Inspector. It looks at
+// the first unfinished jobs of each queue, and at more while it finds some that have ended. So it finds
+// all of them at last, because the others end.
 func (db DB) ReconcileBatch(ctx context.Context, b BatchRecord) error {
 	for queue := range b.queues {
-		for skipped, more := int64(0), true; more; {
-			found, err := batchReconcileScript.Run(ctx, db.Redis, []string{batchKey(queue, b.Name)}, Hash(queue, ""), skipped, batchPage).Int64Slice()
-			if err != nil {
+		for ended := 1; ended > 0; {
+			var err error
+			if ended, err = batchReconcileScript.Run(ctx, db.Redis, []string{batchKey(queue, b.Name)}, Hash(queue, ""), batchPage).Int(); err != nil {
 				return err
 			}
-			skipped += found[0] - found[1]
-			more = found[0] == batchPage
 		}
 	}
 	return nil

@@ -2,16 +2,14 @@
 -- that others have ended: an operator, or a server without headgate.
 -- KEYS[1] asynq:{queue}:headgate_batch:<name>
 -- ARGV[1] prefix of a job's hash, asynq:{queue}:t:
--- ARGV[2] number of such jobs to skip
--- ARGV[3] most jobs to look at
--- Returns how many jobs it looked at, and how many of them have ended
+-- ARGV[2] most jobs to look at
+-- Returns how many of these jobs have ended
 -- @include end_in_batch
 local batch = KEYS[1]
-local prefix, skipped, most = ARGV[1], ARGV[2], ARGV[3]
+local prefix, most = ARGV[1], ARGV[2]
 
-local ids = redis.call('ZRANGEBYSCORE', batch, 0, 0, 'LIMIT', skipped, most)
 local ended = 0
-for _, id in ipairs(ids) do
+for _, id in ipairs(redis.call('ZRANGEBYSCORE', batch, 0, 0, 'LIMIT', 0, most)) do
   local state = redis.pcall('HGET', prefix .. id, 'state')
   local as = state == 'completed' and '1' or state == 'archived' and '2'
   if state == false and redis.call('EXISTS', prefix .. id) == 0 then as = '3' end
@@ -20,4 +18,4 @@ for _, id in ipairs(ids) do
     ended = ended + 1
   end
 end
-return { #ids, ended }
+return ended

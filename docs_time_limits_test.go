@@ -503,7 +503,7 @@ cmd/internal/embedded.checkInterval cmd/internal/embedded.pingInterval cmd/inter
 cmd/internal/worker.awaitInterval cmd/internal/worker.checkInterval cmd/internal/worker.readInterval
 cmd/internal/worker.refusalWindow cmd/internal/worker.thenRetention cmd/worker.demoInterval cmd/worker.drainPause
 dashboards/page.chartStep dashboards/page.cookieLifetime dashboards/page.minAge
-internal/asynqdb.ArchiveTime internal/asynqdb.BatchTime internal/asynqdb.EndedBatchTime internal/asynqdb.LockMargin internal/asynqdb.WalkInterval internal/asynqdb.completedKept
+internal/asynqdb.ArchiveTime internal/asynqdb.BatchTime internal/asynqdb.EndedBatchTime internal/asynqdb.LockMargin internal/asynqdb.WalkInterval internal/asynqdb.askTime internal/asynqdb.completedKept
 internal/dispatcher.DefaultMaxHeartbeat internal/dispatcher.DefaultReconcileInterval internal/dispatcher.ErrorPause
 internal/dispatcher.MaxSpreadHeartbeat internal/dispatcher.extendBefore internal/dispatcher.extendInterval
 internal/dispatcher.grantInterval internal/dispatcher.heartbeat internal/dispatcher.idleExtendInterval

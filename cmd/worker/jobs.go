@@ -206,7 +206,7 @@ func (c *jobsAction) findJob(ctx context.Context, q *inspect.Queues, id string, 
 	for _, job := range jobs {
 		queues = append(queues, job.Queue)
 	}
-	switch reason := c.action.Excludes(job.State); {
+	switch reason := c.action.ExcludesJob(job); {
 	case len(jobs) > 1:
 		err = cli.Usagef("job %s is in the queues %s: choose one with --queue", id, strings.Join(queues, ", "))
 	case reason != "":

@@ -87,6 +87,7 @@ func (w *allJobs) bring(id, state string) {
 	case "active":
 		w.must(w.rdb.LPush(ctx, key(state), id).Err())
 		w.must(w.rdb.ZAdd(ctx, key(asynqdb.Lease), soon).Err())
+		w.must(w.rdb.HDel(ctx, asynqdb.Hash("default", id), "pending_since").Err())
 	case "retry", "completed":
 		w.must(w.rdb.ZAdd(ctx, key(state), soon).Err())
 	default:

@@ -23,16 +23,16 @@ type statusCommand struct {
 }
 
 func (statusCommand) Help() string {
-	return `Queues: PENDING jobs are in the queue, WAITING jobs wait for permits, ACTIVE jobs run, RETRY jobs failed, were put back by their handler, or wait for limits of another scope than the config's. SCHEDULED jobs start at a later time. DONE and FAILED ATTEMPTS count since the queue was created. ARCHIVED jobs failed for good and are kept. No worker takes jobs from a queue that is PAUSED. RATE is the number of jobs done per second in the last 10 seconds. Below the table is the ETA: when the last pending or waiting job starts if no more jobs come. It is "not before" a time if running jobs of unknown duration hold permits of a concurrency limit.
+	return `Queues: PENDING jobs are in the queue, WAITING jobs wait for permits, ACTIVE jobs run, RETRY jobs failed, or were put back by their handler. A job that was denied permits is WAITING until it gets them. If more than 20,000 jobs of a queue are WAITING or in RETRY, both numbers are estimates. SCHEDULED jobs start at a later time. DONE and FAILED ATTEMPTS count since the queue was created. ARCHIVED jobs failed for good and are kept. No worker takes jobs from a queue that is PAUSED. RATE is the number of jobs done per second in the last 10 seconds. Below the table is the ETA: when the last pending or waiting job starts if no more jobs come. It is "not before" a time if running jobs of unknown duration hold permits of a concurrency limit.
 
-Limits: ALLOWED and DENIED are how often the limit allowed or denied a job, per second in the last 10 seconds. WAITING is the number of permits that jobs wait for, as a worker counted them some seconds ago. KEYS is the number of keys that waiting jobs need. SINCE is how long the oldest waiting job has waited. ETA is when the last job that needs the limit starts. STATE is one of these:
+Limits: PERMITS are those that jobs took, per second in the last 10 seconds: one or more a job. ALLOWED and DENIED are how often the limit allowed or denied a job in that time. WAITING is the number of jobs that wait longer for this limit than for their other limits. KEYS is the number of keys that waiting jobs need. SINCE is how long the oldest job has waited that the limit holds back now. ETA is when the last job that needs the limit starts. STATE is one of these:
 
   paused             no permits until "worker limits resume"
   blocked            an upstream's answer blocks the limit
   exhausted          the next permit comes in more than a minute
   will be exhausted  its permits run out before all waiting jobs have run
-  saturated          jobs have waited for 3 seconds or more: all permits are
-                     used as soon as they come
+  saturated          the limit has held a job back for 3 seconds or more: all
+                     permits are used as soon as they come
   keys blocked       an upstream's answer blocks some keys of the limit
   flowing            jobs take permits, or wait for less than 3 seconds
   idle               no job needs permits
@@ -93,9 +93,10 @@ type limitStatus struct {
 	Limit      string        `json:"name"`
 	Definition string        `json:"definition"`
 	State      inspect.State `json:"state"`
+	Permits    float64       `json:"permits_a_second"`
 	Allowed    float64       `json:"allowed_a_second"`
 	Denied     float64       `json:"denied_a_second"`
-	Waiting    int           `json:"waiting"` // number of permits that jobs wait for
+	Waiting    int           `json:"waiting"` // number of jobs that wait longest for this limit
 	Keys       int           `json:"keys"`    // number of keys that waiting jobs need
 	Since      cli.Seconds   `json:"waiting_since_s"`
 	ETA        cli.ETA       `json:"eta_s"`
@@ -103,7 +104,7 @@ type limitStatus struct {
 
 func newLimitStatus(l inspect.Limit, now time.Time) limitStatus {
 	return limitStatus{
-		l.Name, l.String(), l.State, l.Allowed, l.Denied, l.Waiting, l.KeyCount, cli.Seconds(l.WaitedFor(now)), cli.ETA(l.ETA),
+		l.Name, l.String(), l.State, l.Permits, l.Allowed, l.Denied, l.Waiting, l.KeyCount, cli.Seconds(l.WaitedFor(now)), cli.ETA(l.ETA),
 	}
 }
 
@@ -167,7 +168,7 @@ func printStatus(out io.Writer, scope string, s *inspect.Status, limits []limitS
 		fmt.Fprintf(out, "no running worker of scope %s takes jobs; the ETA assumes that one starts now\n", scope)
 	}
 	if len(limits) > 0 {
-		if err := cli.Table(out, limits, "LIMIT", "DEFINITION", "ALLOWED", "DENIED", "WAITING", "KEYS", "SINCE", "ETA", "STATE"); err != nil {
+		if err := cli.Table(out, limits, "LIMIT", "DEFINITION", "PERMITS", "ALLOWED", "DENIED", "WAITING", "KEYS", "SINCE", "ETA", "STATE"); err != nil {
 			return err
 		}
 	}

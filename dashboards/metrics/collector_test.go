@@ -246,7 +246,7 @@ func TestFullestMeter(t *testing.T) {
 		}
 	}
 	server := newServer(t, rdb, noRules)
-	waits := stats.LimitDemand{Waiting: 2, Total: 2, KeyCount: 2, TopKeys: []string{"large", "small"}}
+	waits := stats.LimitDemand{Waiting: 2, WaitingPermits: 2, Total: 2, KeyCount: 2, TopKeys: []string{"large", "small"}}
 	text, err := json.Marshal(stats.BacklogSample{At: time.Now(), Limits: map[string]stats.LimitDemand{"bucket": waits}})
 	must(err)
 	must(rdb.Set(t.Context(), script.Prefix("default")+"backlog", text, time.Minute).Err())

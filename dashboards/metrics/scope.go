@@ -28,8 +28,8 @@ const (
 var (
 	scopeUp      = newMetric(gauge, "scope_up", "1 if all metrics of the scope could be read from Redis in the last 5 seconds.")
 	scopeAge     = newMetric(gauge, "scope_age_seconds", "Time since the metrics of the scope were read: 0, or up to 5 seconds while Redis is slow; missing if scope_up is 0.")
-	waiting      = newScopeMetric(gauge, "waiting_permits", "Permits that jobs wait for, at the time of the backlog sample.", "limit")
-	oldestWait   = newScopeMetric(gauge, "oldest_wait_seconds", "Time since the oldest waiting job began to wait; 0 if no job waits.", "limit")
+	waiting      = newScopeMetric(gauge, "waiting_permits", "Permits for the jobs that wait longer for the limit than for their other limits, at the time of the backlog sample.", "limit")
+	oldestWait   = newScopeMetric(gauge, "oldest_wait_seconds", "Time since the oldest job began to wait that the limit holds back; 0 if the limit holds no job back.", "limit")
 	backlogDrain = newScopeMetric(gauge, "backlog_drain_seconds", "Estimated time until the last waiting or pending job of the limit runs; 0 if there is no such job, missing if the time is unknown.", "limit")
 	waitingKeys  = newScopeMetric(gauge, "waiting_keys", "Keys that waiting jobs need, at the time of the backlog sample.", "limit")
 	sampleAge    = newScopeMetric(gauge, "backlog_sample_age_seconds", "Age of the backlog sample. The metrics of waiting jobs come from this sample.")
@@ -76,7 +76,7 @@ func (c *collector) collectLimits(ctx context.Context, out chan<- prometheus.Met
 			continue
 		}
 		limit := sample.Limits[name]
-		out <- waiting.value(float64(limit.Waiting), name)
+		out <- waiting.value(float64(limit.WaitingPermits), name)
 		out <- waitingKeys.value(float64(limit.KeyCount), name)
 		out <- oldestWait.value(limit.WaitedFor(now).Seconds(), name)
 		if last, needed := sample.DrainedAt[name]; !needed || !last.IsZero() {

@@ -77,9 +77,9 @@ const NoNew = -time.Millisecond
 
 // NewDequeue returns a Dequeue with a unique name. Redis keeps the name in the field pending_since
 // of each job, which asynq may read as a time in nanoseconds. So the name is a random time in the
-// second before the present one.
+// 50 ms before the present one. JustTaken reads it, too.
 func NewDequeue(queue string, ends int64, woken bool) *Dequeue {
-	name := strconv.FormatInt((time.Now().Unix()-1)*1e9+rand.Int64N(1e9), 10)
+	name := strconv.FormatInt(time.Now().UnixNano()-rand.Int64N(50e6), 10)
 	return &Dequeue{Queue: queue, Name: name, Ends: time.Unix(ends, 0), Woken: woken}
 }
 

@@ -24,6 +24,8 @@ type Forecast struct {
 	// Pending is the number of jobs in asynq's pending lists that the forecast includes.
 	// WithoutRule is the number of pending jobs that it leaves out, because their rule is unknown.
 	Pending, WithoutRule int
+	// Partial is true if there are lanes that were not read.
+	Partial bool
 	// Estimated is true if some lanes or turns were not simulated, or if the pending jobs come from
 	// a sample.
 	Estimated bool
@@ -147,10 +149,7 @@ func (f *Forecast) estimate(l *lane, n int64) Estimate {
 		e.Known = !e.AtLeast
 	}
 	if e.StartsIn > 0 || !e.Known {
-		m := l.meters[l.bottleneck]
-		if n < int64(len(l.times)) && l.waits[l.bottleneck] > 0 {
-			m = l.meters[l.longestAt[n]]
-		}
+		m := l.meters[l.bottleneckOf(n)]
 		e.Need = throttle.Need{Limit: m.Limit, Key: m.Key}
 	}
 	return e
@@ -208,21 +207,19 @@ func (f *Forecast) Position(p waitdb.Position) waitdb.Position {
 	return p
 }
 
-// Waiting returns the number of waiting jobs of each queue. Jobs is their sum.
-func (f *Forecast) Waiting() map[string]int {
-	jobs := map[string]int{}
-	for _, l := range f.order {
-		jobs[fairqueue.Queue(l.name)] += int(l.waiting)
-	}
-	return jobs
-}
-
 // Backlog is the demand for permits of one meter.
 type Backlog struct {
 	throttle.Need           // the cost is the number of permits that waiting and granted jobs need
-	Since         time.Time // when the oldest first job of these lanes began to wait; zero if unknown
+	Since         time.Time // when the oldest first job of the lanes that wait for this meter began to wait; zero if unknown
 	Last          Estimate  // when the last waiting or pending job that needs the meter would run; if there is none, StartsIn is 0
 	IsBottleneck  bool      // a job waits longer for this meter than for its other meters
+	// HoldsJobs reports whether the first job of a lane would start now if it did not need this
+	// meter.
+	HoldsJobs bool
+	// Jobs is the number of waiting jobs for which Estimate.Need is this meter, and Permits is what
+	// these jobs need of it. Read is the number of permits that all waiting jobs need of it. The
+	// three numbers are of the lanes that were read.
+	Jobs, Permits, Read int64
 }
 
 // Backlog returns the backlog of a meter.

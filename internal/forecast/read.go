@@ -58,6 +58,7 @@ func (s *simulation) readLanes(ctx context.Context, db *waitdb.DB) error {
 		return err
 	}
 	s.Estimated = len(names) > maxLanes
+	s.Partial = s.Estimated
 	names = slices.DeleteFunc(names, func(name string) bool { return !fairqueue.IsLane(name) })
 	if s.Estimated {
 		names = names[:min(someLanes, len(names))]

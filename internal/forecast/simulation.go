@@ -30,7 +30,8 @@ type lane struct {
 	// standsFor is 0 for a lane that was read. Any other lane takes the place of standsFor lanes
 	// that were not read.
 	standsFor int64
-	costs     []costs // of the jobs that have not started, the next first; see started
+	costs     []costs   // of the jobs that have not started, the next first; see started
+	meanCost  []float64 // of all jobs, in the order of the lane's meters
 	// jobs counts all jobs. The first `waiting` of them wait, the first `known` of them wait or are
 	// pending, and the rest is planned.
 	jobs, waiting, known int64
@@ -40,6 +41,7 @@ type lane struct {
 	waits      []int64 // by meter, the total time for which jobs waited for it, microseconds
 	longestAt  []int   // for each start in times, the index of the meter with the longest wait so far
 	bottleneck int     // index of the meter with the longest wait
+	holder     int     // index of the meter that holds the first job back at the start of the simulation; -1 if none does
 	// headSince is the time at which the lane's first job became the first. The meter that was
 	// ready last for that job has the index slowest, and was ready at slowestAt.
 	headSince, slowestAt int64
@@ -137,18 +139,21 @@ func (s *simulation) simulate(steps int) *Forecast {
 	core := fairqueue.NewExact()
 	core.SetWeights(s.weights)
 	for i, l := range s.order {
-		for _, name := range fairqueue.Meters(l.name) {
+		for k, name := range fairqueue.Meters(l.name) {
 			if s.meters[name] == nil {
 				s.meters[name] = s.unusedMeter(needOf(name))
 			}
+			jobs, permits := l.remaining(k)
+			l.meanCost = append(l.meanCost, float64(permits)/float64(max(1, jobs)))
 			l.meters = append(l.meters, s.meters[name])
 			s.meters[name].lanes++
 		}
 		n := len(l.meters)
 		l.waits, l.held, l.next, l.lastStart = make([]int64, n), make([]int64, n), make([]fairqueue.Need, n), far
 		l.headSince, l.slowestAt = s.startedAt, s.startedAt
-		if !l.stopped && l.jobs > 0 {
+		if l.holder = -1; !l.stopped && l.jobs > 0 {
 			l.readNeeds(s.startedAt)
+			l.setHolder(s.startedAt)
 			core.AddLane(l.name, int64(i)+1)
 		}
 	}
@@ -178,12 +183,12 @@ func (s *simulation) simulate(steps int) *Forecast {
 	s.Estimated = s.Estimated || s.opts.Estimated
 	for _, l := range s.order {
 		l.finish()
+		if !l.stopped && l.standsFor == 0 {
+			l.countWaiting(s.startedAt)
+		}
 		for i := 0; i < len(l.meters) && l.known > 0; i++ {
 			m := l.meters[i]
 			m.Last = s.estimate(l, l.known-1).OrLater(m.Last)
-			if since := time.UnixMicro(l.since); l.since > 0 && (m.Since.IsZero() || since.Before(m.Since)) {
-				m.Since = since
-			}
 		}
 	}
 	return &s.Forecast

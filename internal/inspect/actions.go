@@ -53,6 +53,15 @@ func (a *Action) Excludes(state string) string {
 	return cmp.Or(a.hints[state], "it is "+state)
 }
 
+// ExcludesJob is Excludes for a job. A job that a worker has taken counts as active, even if it has
+// no permits yet: it may start before the action.
+func (a *Action) ExcludesJob(job Job) string {
+	if job.TaskInfo.State == asynq.TaskStateActive {
+		return a.Excludes("active")
+	}
+	return a.Excludes(job.State)
+}
+
 const notRunning = "it is not running: archive or delete it instead"
 
 // The actions.
@@ -95,6 +104,7 @@ func (q *Queues) Find(ctx context.Context, a *Action, f Filter, most int) (jobs 
 	if len(f.States) == 0 {
 		f.States = a.States
 	}
+	f.taken = a == Cancel
 	for job, err := range q.List(ctx, f) {
 		if err != nil {
 			return nil, err
@@ -179,13 +189,14 @@ func (q *Queues) checkRunsOnce(ctx context.Context, jobs []throttle.JobID) error
 // applyTo applies the action to a job that still matches, and reports whether it did. If the action
 // fails, applyTo reads the job again and retries once, because the job's state may have changed.
 func (q *Queues) applyTo(ctx context.Context, a *Action, f Filter, id throttle.JobID) (bool, error) {
+	f.taken = a == Cancel
 	var failed error
 	for range 2 {
 		job, err := q.Job(ctx, id)
 		if IsGone(err) {
 			return false, nil
 		}
-		if err = cmp.Or(err, ctx.Err()); err != nil || a.Excludes(job.State) != "" || !f.Matches(job) {
+		if err = cmp.Or(err, ctx.Err()); err != nil || a.ExcludesJob(job) != "" || !f.Matches(job) {
 			return false, err
 		}
 		err = a.apply(q.Inspector, id.Queue, id.ID)

@@ -104,8 +104,12 @@ func (q *Queues) withStates(ctx context.Context, infos []*asynq.TaskInfo) ([]Job
 		since, err = q.startedAt(jobIDs)
 	}
 	var positions map[throttle.JobID]waitdb.Position
-	if err == nil && (state == asynq.TaskStatePending || state == asynq.TaskStateRetry) {
-		positions, err = q.In(q.Sharded.ShardNamed(queue)).Limiter.Positions(ctx, jobIDs...)
+	if err == nil && (state == asynq.TaskStatePending || state == asynq.TaskStateRetry || state == asynq.TaskStateActive) {
+		positions, err = q.limiterOf(queue).Positions(ctx, jobIDs...)
+	}
+	var fetched []bool
+	if err == nil && state == asynq.TaskStateActive {
+		fetched, err = q.DB.JustTaken(ctx, queue, ids...)
 	}
 	if err != nil {
 		return nil, err
@@ -113,6 +117,9 @@ func (q *Queues) withStates(ctx context.Context, infos []*asynq.TaskInfo) ([]Job
 	for i := range jobs {
 		job := &jobs[i]
 		job.Since = since[i]
+		if fetched != nil && fetched[i] {
+			job.State = "pending"
+		}
 		if position, waits := positions[jobIDs[i]]; waits {
 			job.State, job.Position, job.Since = Waiting, &position, position.Since
 			if position.Granted {
@@ -165,6 +172,8 @@ type Filter struct {
 	// OlderThan selects jobs that have been in their state for longer, without those whose Since is
 	// unknown. 0 selects all jobs.
 	OlderThan time.Duration
+
+	taken bool // whether the state active also selects jobs that a worker has, and that have no permits yet
 }
 
 // otherWords are words that people use for states.
@@ -206,7 +215,11 @@ func (f Filter) matchesInfo(job *asynq.TaskInfo) bool {
 // Matches reports whether the filter selects a job. A filter with a queue also selects the jobs of
 // the queue's shards.
 func (f Filter) Matches(job Job) bool {
-	return f.matchesInfo(job.TaskInfo) && f.matchesState(job.State) && (f.Queue == "" || job.Queue == f.Queue || strings.HasPrefix(job.Queue, f.Queue+".")) && f.matchesMeter(job) &&
+	states := []string{job.State}
+	if f.taken && job.TaskInfo.State == asynq.TaskStateActive {
+		states = append(states, "active")
+	}
+	return f.matchesInfo(job.TaskInfo) && f.matchesState(states...) && (f.Queue == "" || job.Queue == f.Queue || strings.HasPrefix(job.Queue, f.Queue+".")) && f.matchesMeter(job) &&
 		(f.OlderThan == 0 || !job.Since.IsZero() && time.Since(job.Since) > f.OlderThan)
 }
 
@@ -248,7 +261,7 @@ func (q *Queues) taskSets() []taskSet {
 		{retrying, asynqdb.Retry, i.ListRetryTasks, []string{"retry"}, false},
 		{Waiting, asynqdb.Retry, i.ListRetryTasks, []string{Waiting, Granted}, false},
 		{"pending", asynqdb.Pending, i.ListPendingTasks, []string{"pending", Waiting, Granted}, false},
-		{"active", asynqdb.Active, i.ListActiveTasks, []string{"active"}, false},
+		{"active", asynqdb.Active, i.ListActiveTasks, []string{"active", "pending", Waiting, Granted}, false},
 		{"scheduled", asynqdb.Scheduled, i.ListScheduledTasks, []string{"scheduled"}, false},
 		{"completed", asynqdb.Completed, i.ListCompletedTasks, []string{"completed"}, true},
 	}

@@ -19,7 +19,7 @@ type Limit struct {
 	// Keyed reports whether the limit has keys. If the expression is unknown, Keyed is guessed from
 	// the waiting jobs and the blocks.
 	Keyed         bool
-	WaitsAreShort bool // jobs wait, but none of them for 3 s or more, as far as known
+	WaitsAreShort bool // jobs wait for the limit now, but none of them for 3 s or more, as far as known
 	// DefaultMeter is the meter of the empty key. Its rate and capacity are those of every key
 	// without an override. It is zero if the limit was deleted.
 	DefaultMeter waitdb.Meter
@@ -34,7 +34,8 @@ type Limit struct {
 	NextIn    time.Duration
 	NextKnown bool
 	ETA       forecast.Estimate // of the last waiting or pending job that needs the limit
-	// IsBottleneck reports whether some lane waits longer for this limit than for its other limits.
+	// IsBottleneck reports whether some waiting or pending job will have waited longer for this limit
+	// than for its other limits when it starts.
 	IsBottleneck bool
 	State        State
 	// Fill is the share of the limit in use, from 0 to 1: the mean over Meters. For a funnel or a
@@ -51,7 +52,7 @@ const (
 	Blocked         State = "blocked"           // blocked, and the limit has no keys
 	Exhausted       State = "exhausted"         // the next permit comes in more than a minute
 	WillBeExhausted State = "will be exhausted" // exhausted before all waiting jobs have run
-	Saturated       State = "saturated"         // jobs wait for 3 s or more, and take each permit as it comes
+	Saturated       State = "saturated"         // the limit has held a job back for 3 s or more: jobs take each permit as it comes
 	KeysBlocked     State = "keys blocked"
 	Flowing         State = "flowing"
 	Idle            State = "idle"
@@ -61,7 +62,9 @@ const (
 func (l *Limit) add(scope scopeStatus, name string, s *Status) {
 	demand, decided := scope.limits[name], scope.decided[name]
 	l.Waiting += demand.Waiting
+	l.WaitingPermits += demand.WaitingPermits
 	l.Total += demand.Total
+	l.HoldsJobs = l.HoldsJobs || demand.HoldsJobs
 	if l.Since.IsZero() || !demand.Since.IsZero() && demand.Since.Before(l.Since) {
 		l.Since = demand.Since
 	}
@@ -86,7 +89,7 @@ func (l *Limit) complete(s *Status, keyOf func(limit string) (expr string, known
 	for _, d := range demand[:min(MaxKeys, len(demand))] {
 		l.TopKeys = append(l.TopKeys, d.Key)
 	}
-	l.WaitsAreShort = l.Waiting > 0 && (l.Since.IsZero() || s.At.Sub(l.Since) < shortWait)
+	l.WaitsAreShort = l.HoldsJobs && (l.Since.IsZero() || s.At.Sub(l.Since) < shortWait)
 	l.Blocks = slices.DeleteFunc(l.Blocks, func(b throttle.Blocked) bool { return !b.Until.After(s.At) })
 	slices.SortStableFunc(l.Blocks, func(a, b throttle.Blocked) int { return a.Until.Compare(b.Until) })
 	l.Keyed = slices.ContainsFunc(l.TopKeys, func(key string) bool { return key != "" }) ||
@@ -128,10 +131,10 @@ func (l *Limit) setState() {
 		l.State = Blocked
 	case l.Waiting > 0 && l.Windowed() && exhausted:
 		l.State = Exhausted
-	case l.Waiting > 0 && l.IsBottleneck && !l.Keyed && l.Windowed() && l.Fill < 1:
-		l.State = WillBeExhausted
-	case l.Waiting > 0 && !l.WaitsAreShort:
+	case l.HoldsJobs && !l.WaitsAreShort:
 		l.State = Saturated
+	case l.Waiting > 0 && l.IsBottleneck && !l.HoldsJobs && !l.Keyed && l.Windowed() && l.Fill < 1:
+		l.State = WillBeExhausted
 	case blocked:
 		l.State = KeysBlocked
 	case l.Permits > 0 || l.Waiting > 0:

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -58,7 +59,46 @@ func TestStatus_ManyKeys(t *testing.T) {
 	if err != nil || counted.n > 50 || len(status.Limits) != 2 {
 		t.Fatalf("%d commands, %v; want two limits with at most 50 commands", counted.n, err)
 	}
-	if l := status.Limits[0]; l.Name != "api" || l.Waiting != 20_002 || l.KeyCount != 10_001 || l.Since.IsZero() || !l.ETA.Known || l.ETA.StartsIn < time.Hour {
-		t.Errorf("%+v; want 20002 that wait at 10001 keys, and when the last runs", l)
+	if l := status.Limits[0]; l.Name != "api" || l.Waiting != 2 || l.Total != 20_002 || l.KeyCount != 10_001 || l.Since.IsZero() || !l.ETA.Known || l.ETA.StartsIn < time.Hour {
+		t.Errorf("%+v; want two jobs, 20002 permits at 10001 keys, and when the last runs", l)
 	}
+}
+
+// TestStatus_OneBottleneck: a job needs three limits and waits for one of them. Only that limit holds
+// the job back, counts it and is saturated; a quota that later jobs reach will be exhausted.
+func TestStatus_OneBottleneck(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, rdb := redistest.Mini(t)
+		limiter, ctx := waitdb.New(throttle.New(rdb, throttle.Options{})), t.Context()
+		requests := throttle.Limit{Name: "requests", Kind: throttle.SlidingLog, Rate: throttle.PerMinute(120)}
+		tokens := throttle.Limit{Name: "tokens", Kind: throttle.TokenBucket, Rate: throttle.PerMinute(6000), Capacity: 6000}
+		daily := throttle.Limit{Name: "daily", Kind: throttle.FixedWindow, Rate: throttle.PerDay(20)}
+		if err := limiter.Define(ctx, requests, tokens, daily); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := limiter.AllowN(ctx, "tokens", "model", 6000); err != nil {
+			t.Fatal(err)
+		}
+		for i := range 30 {
+			needs := []throttle.Need{{Limit: "requests", Key: "model"}, {Limit: "tokens", Key: "model", Cost: 1000}, {Limit: "daily"}}
+			if _, err := limiter.Acquire(ctx, waitdb.Job{JobID: throttle.JobID{Queue: "q", ID: fmt.Sprint(i)}}, needs...); err != nil {
+				t.Fatal(err)
+			}
+		}
+		check := func(want map[string]string) {
+			t.Helper()
+			status, err := New(limiter).Status(ctx, false)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, l := range status.Limits {
+				if got := fmt.Sprint(l.State, " ", l.Waiting, " ", l.WaitingPermits, " ", l.WaitedFor(status.At)); got != want[l.Name] {
+					t.Errorf("%s: %s, want %s", l.Name, got, want[l.Name])
+				}
+			}
+		}
+		check(map[string]string{"requests": "idle 0 0 0s", "tokens": "flowing 20 20000 0s", "daily": "will be exhausted 10 10 0s"})
+		time.Sleep(4 * time.Second)
+		check(map[string]string{"requests": "idle 0 0 0s", "tokens": "saturated 20 20000 4s", "daily": "will be exhausted 10 10 0s"})
+	})
 }

@@ -107,10 +107,9 @@ func (q *Queues) Names(ctx context.Context, queue string) ([]string, error) {
 	return own, nil
 }
 
-// ReadQueue reads one queue with its shards. Waiting is 0, and waiting jobs count as Retry. It
-// fails if the queue does not exist.
+// ReadQueue reads one queue with its shards. It fails if the queue does not exist.
 func (q *Queues) ReadQueue(ctx context.Context, queue string) (QueueStatus, error) {
-	queues, err := q.readQueues(ctx, queue, false, nil, nil)
+	queues, err := q.readQueues(ctx, queue, false, nil)
 	if err == nil && len(queues) == 0 {
 		err = fmt.Errorf("queue %s: %w", queue, asynq.ErrQueueNotFound)
 	}

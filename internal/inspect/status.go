@@ -39,8 +39,9 @@ type Status struct {
 	keyETAs       map[throttle.Need]forecast.Estimate
 }
 
-// QueueStatus is the state of an asynq queue, or the sum over the shards of a queue. Granted jobs
-// count as Waiting, and not as asynq's retry.
+// QueueStatus is the state of an asynq queue, or the sum over the shards of a queue. Jobs that were
+// denied and put back count as Waiting, and not as asynq's retry. A job that a worker has taken, and
+// that has no permits yet, counts as Waiting or Pending, and not as Active.
 type QueueStatus struct {
 	Queue          string  `json:"queue"`
 	Paused         bool    `json:"paused"`
@@ -115,7 +116,7 @@ func (q *Queues) Status(ctx context.Context, byShard bool) (*Status, error) {
 	for _, d := range q.joinDefinitions(scopes, definitions, byShard) {
 		limits[d.Name] = &Limit{Definition: d, ETA: forecast.Estimate{Known: true}} // if no job needs the limit, ETA stays now
 	}
-	waiting, done, permits := map[string]int{}, map[string]int64{}, map[throttle.Need]int{}
+	done, permits := map[string]int64{}, map[throttle.Need]int{}
 	for i, scope := range read {
 		shown := func(limit string) string { return scopes[i].shownName(limit, byShard) }
 		s.add(scope, shown)
@@ -124,9 +125,6 @@ func (q *Queues) Status(ctx context.Context, byShard bool) (*Status, error) {
 		}
 		for _, d := range scope.demand {
 			permits[throttle.Need{Limit: shown(d.Limit), Key: d.Key}] += d.Permits
-		}
-		for queue, jobs := range scope.forecast.Waiting() { // scaled, because the forecast may have read only some lanes
-			waiting[queue] += jobs * scope.waiting / max(1, scope.forecast.Jobs)
 		}
 		maps.Copy(done, scope.done)
 	}
@@ -141,7 +139,7 @@ func (q *Queues) Status(ctx context.Context, byShard bool) (*Status, error) {
 	if s.Foreign, err = q.DB.ForeignServers(ctx); err != nil {
 		return nil, err
 	}
-	s.Queues, err = q.readQueues(ctx, "", byShard, waiting, done)
+	s.Queues, err = q.readQueues(ctx, "", byShard, done)
 	return s, err
 }
 
@@ -166,7 +164,7 @@ func (q *Queues) readScope(ctx context.Context, now time.Time) (s scopeStatus, e
 	if s.forecast, err = q.Forecast(ctx, forecast.Options{}); err != nil {
 		return s, err
 	}
-	if s.demand, s.limits, err = stats.ReadDemand(ctx, q.Limiter, s.forecast, s.hasDispatcher); err != nil {
+	if s.demand, s.limits, err = stats.ReadDemand(ctx, q.Limiter, s.forecast); err != nil {
 		return s, err
 	}
 	if s.definitions, err = q.readDefinitions(ctx, false); err != nil {
@@ -278,9 +276,9 @@ func (q *Queues) Summaries(ctx context.Context, since string) ([]stats.Summary, 
 	return stats.ReadSummaries(ctx, q.rdb, q.scope, since)
 }
 
-// readQueues reads all queues, or only the given one, sorted by name. waiting has the waiting jobs,
-// and done the jobs done in rateWindow, by asynq queue.
-func (q *Queues) readQueues(ctx context.Context, queue string, byShard bool, waiting map[string]int, done map[string]int64) ([]QueueStatus, error) {
+// readQueues reads all queues, or only the given one, sorted by name. done has the jobs done in
+// rateWindow, by asynq queue.
+func (q *Queues) readQueues(ctx context.Context, queue string, byShard bool, done map[string]int64) ([]QueueStatus, error) {
 	names, err := q.Names(ctx, queue)
 	if err != nil {
 		return nil, err
@@ -308,12 +306,20 @@ func (q *Queues) readQueues(ctx context.Context, queue string, byShard bool, wai
 			queues[shown] = &QueueStatus{Queue: shown, Paused: true}
 		}
 		sum := queues[shown]
+		denied, err := q.DB.CountDenied(ctx, name, info.Retry)
+		if err != nil {
+			return nil, err
+		}
+		asking, fetched, err := q.countAsking(ctx, name, info.Active)
+		if err != nil {
+			return nil, err
+		}
 		sum.Paused = sum.Paused && info.Paused
-		sum.Pending += info.Pending
-		sum.Waiting += waiting[name]
-		sum.Active += info.Active
+		sum.Pending += info.Pending + fetched
+		sum.Waiting += denied + asking
+		sum.Active += max(0, info.Active-asking-fetched)
 		sum.Scheduled += info.Scheduled
-		sum.Retry += max(0, info.Retry-waiting[name])
+		sum.Retry += info.Retry - denied
 		sum.Completed += info.Completed
 		sum.Archived += info.Archived
 		sum.ArchivedLately += lately

@@ -52,11 +52,13 @@ type BacklogSample struct {
 
 // LimitDemand is the demand for one limit.
 type LimitDemand struct {
-	Waiting  int       `json:"waiting"`        // permits that jobs wait for at this limit
-	Total    int       `json:"total"`          // Waiting plus the permits of jobs that wait for another limit first
-	KeyCount int       `json:"key_count"`      // number of keys that jobs need
-	TopKeys  []string  `json:"top_keys"`       // at most maxTopKeys of these keys, the highest demand first
-	Since    time.Time `json:"since,omitzero"` // when the oldest job began to wait here; zero if unknown
+	Waiting        int       `json:"waiting"`              // jobs that wait longer for this limit than for their other limits
+	WaitingPermits int       `json:"waiting_permits"`      // what the jobs of Waiting need of this limit
+	Total          int       `json:"total"`                // WaitingPermits plus what jobs need that wait longer for another limit
+	KeyCount       int       `json:"key_count"`            // number of keys that jobs need
+	TopKeys        []string  `json:"top_keys"`             // at most maxTopKeys of these keys, the highest demand first
+	Since          time.Time `json:"since,omitzero"`       // when the oldest job began to wait here; zero if unknown
+	HoldsJobs      bool      `json:"holds_jobs,omitempty"` // jobs that have their other permits wait for this limit now
 }
 
 // WaitedFor returns the time for which the oldest job has waited at the limit.
@@ -94,10 +96,9 @@ type Requirements struct {
 type RuleFunc func(ctx context.Context, job throttle.JobID, task *asynq.Task) (r Requirements, known bool)
 
 // ReadDemand returns the demand for each meter, the highest first, and for each limit. A job counts
-// as waiting at the meters that are bottlenecks in the forecast. The forecast may not cover
-// all keys, so a job also counts at each meter with a key at which a lane waits. If no dispatcher
-// runs, a job counts as waiting at all its meters.
-func ReadDemand(ctx context.Context, limiter *waitdb.DB, f *forecast.Forecast, hasDispatcher bool) ([]waitdb.Demand, map[string]LimitDemand, error) {
+// as waiting at its bottleneck in the forecast. If the forecast has not read all lanes, Waiting and
+// WaitingPermits are estimates: the other lanes count like the lanes that were read.
+func ReadDemand(ctx context.Context, limiter *waitdb.DB, f *forecast.Forecast) ([]waitdb.Demand, map[string]LimitDemand, error) {
 	meters, err := limiter.Demands(ctx)
 	if err != nil {
 		return nil, nil, err
@@ -107,20 +108,40 @@ func ReadDemand(ctx context.Context, limiter *waitdb.DB, f *forecast.Forecast, h
 	})
 	limits := map[string]LimitDemand{}
 	for _, m := range meters {
-		l, b := limits[m.Limit], f.Backlog(m.Limit, m.Key)
+		l := limits[m.Limit]
 		l.Total += m.Permits
-		if !hasDispatcher || b.IsBottleneck || m.HasLanes && m.Key != "" {
-			l.Waiting += m.Permits
-			if l.Since.IsZero() || !b.Since.IsZero() && b.Since.Before(l.Since) {
-				l.Since = b.Since
-			}
-		}
 		if l.KeyCount++; l.KeyCount <= maxTopKeys {
 			l.TopKeys = append(l.TopKeys, m.Key)
 		}
 		limits[m.Limit] = l
 	}
+	for name, b := range backlogsByLimit(f) {
+		l := limits[name]
+		if f.Partial && b.Read > 0 {
+			more := max(1, float64(l.Total)/float64(b.Read))
+			b.Jobs, b.Permits = int64(float64(b.Jobs)*more), int64(float64(b.Permits)*more)
+		}
+		l.Waiting, l.WaitingPermits, l.Since, l.HoldsJobs = int(b.Jobs), int(b.Permits), b.Since, b.HoldsJobs
+		limits[name] = l
+	}
 	return meters, limits, nil
+}
+
+// backlogsByLimit adds up the backlogs of the keys of each limit.
+func backlogsByLimit(f *forecast.Forecast) map[string]forecast.Backlog {
+	sums := map[string]forecast.Backlog{}
+	for _, b := range f.Backlogs() {
+		sum := sums[b.Limit]
+		sum.Jobs += b.Jobs
+		sum.Permits += b.Permits
+		sum.Read += b.Read
+		sum.HoldsJobs = sum.HoldsJobs || b.HoldsJobs
+		if sum.Since.IsZero() || !b.Since.IsZero() && b.Since.Before(sum.Since) {
+			sum.Since = b.Since
+		}
+		sums[b.Limit] = sum
+	}
+	return sums
 }
 
 // sampleBacklog samples the backlog if this process is the dispatcher, and returns the time until
@@ -144,7 +165,7 @@ func (r *Recorder) writeBacklogSample(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	_, demand, err := ReadDemand(ctx, limiter, f, true)
+	_, demand, err := ReadDemand(ctx, limiter, f)
 	if err != nil {
 		return err
 	}

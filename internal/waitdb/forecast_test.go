@@ -61,7 +61,7 @@ func TestForecast(t *testing.T) {
 		expect(t, "last", last, limits["l"])
 		expect(t, "unknown", *unknown, limits["p"])
 		b := f.Backlog("f", "k")
-		expect(t, "backlog", b, forecast.Backlog{Need: throttle.Need{Limit: "f", Key: "k", Cost: 4}, Since: b.Since, Last: limits["f"], IsBottleneck: true})
+		expect(t, "backlog", b, forecast.Backlog{Need: throttle.Need{Limit: "f", Key: "k", Cost: 4}, Since: b.Since, Last: limits["f"], IsBottleneck: true, HoldsJobs: true, Jobs: 3, Permits: 3, Read: 4})
 		for limit, want := range map[string]bool{"l": true, "f": true, "slots": true, "p": true, "none": false} {
 			expect(t, "is "+limit+" a bottleneck", f.Backlog(limit, "k").IsBottleneck, want)
 		}

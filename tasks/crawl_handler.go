@@ -119,6 +119,7 @@ type crawlJob struct {
 	crawl  frontier.Crawl // the job's crawl; claim sets it to the current crawl of the same name
 	hosts  []string       // hosts that the crawl may visit
 	result CrawlResult
+	file   string // of the saved page in the crawl's folder, or ""
 }
 
 // ProcessTask fetches the page and enqueues its links.
@@ -179,7 +180,7 @@ func (h *CrawlHandler) Failed(ctx context.Context, task *asynq.Task, err error) 
 	if err != nil || claimed != frontier.Take {
 		return err
 	}
-	return j.frontier.Done(ctx, j.crawl, j.page.URL, frontier.Failed, 0)
+	return j.frontier.Done(ctx, j.crawl, j.page.URL, frontier.Failed, "", 0)
 }
 
 // run claims the job's URL and fetches it, if robots.txt allows that.

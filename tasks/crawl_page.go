@@ -131,7 +131,7 @@ func (j *crawlJob) read(ctx context.Context, resp *openResponse) (to []CrawlFetc
 		to, unread, err = j.entries(body)
 	}
 	if err = cmp.Or(ctx.Err(), err); err == nil && !page.NoIndex && j.SaveDir != "" {
-		j.result.Saved, _, _, err = saveFile(j.SaveDir, j.page.Crawl+"/", bytes.NewReader(body))
+		j.result.Saved, j.file, _, err = saveFile(j.SaveDir, j.page.Crawl+"/", bytes.NewReader(body))
 	}
 	return to, unread, err
 }
@@ -198,7 +198,10 @@ func (j *crawlJob) finish(ctx context.Context, file *robots.File, state frontier
 		}
 		j.result.New += len(waiting)
 	}
-	return j.frontier.Done(ctx, j.crawl, j.page.URL, state, unread)
+	if err := j.index(); err != nil {
+		return err
+	}
+	return j.frontier.Done(ctx, j.crawl, j.page.URL, state, j.file, unread)
 }
 
 // maxRobotsSteps is the maximum of File.Steps for the links of one page, which is about 0.2 s of work.

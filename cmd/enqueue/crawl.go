@@ -32,6 +32,7 @@ type crawlCommand struct {
 	Depth int      `default:"3" placeholder:"N" help:"How many links away from these URLs the crawl goes (default ${default}). 0 fetches only these URLs."`
 	Allow []string `placeholder:"HOST" help:"Allowed hosts: same-host (the default), same-site, a host such as example.com, or *.example.com for all hosts below it."`
 	Name  string   `placeholder:"NAME" help:"Name of the crawl (default: the host of the first URL)."`
+	Crawl string   `hidden:""` // what the payload calls it: Validate tells the flag
 	Anew  bool     `help:"Start the crawl over although it is running. Its waiting jobs are deleted."`
 	JSON  bool     `help:"Print a JSON object: enqueued, there_already, bad_lines, crawl (the name), and, if only one URL is given, id (the ID of its job)."`
 	jobspec.Options
@@ -41,6 +42,9 @@ type crawlCommand struct {
 
 // Validate reports what is wrong with the flags. kong calls it.
 func (c *crawlCommand) Validate() error {
+	if c.Crawl != "" {
+		return errors.New("unknown flag --crawl: want --name")
+	}
 	for _, host := range c.Allow {
 		if err := tasks.ValidateAllow(host); err != nil {
 			return fmt.Errorf("--allow %w", err)

@@ -16,9 +16,9 @@ import (
 
 type crawlsCommand struct {
 	Name  string `arg:"" optional:"" help:"Show this crawl, with the reasons why it skipped URLs."`
-	URLs  bool   `name:"urls" help:"List the URLs of the crawl with their states and the pages that link to them."`
+	URLs  bool   `name:"urls" help:"List the URLs of the crawl with their states, the pages that link to them, and the files of saved pages."`
 	State string `placeholder:"STATE" help:"With --urls: only URLs in this state, such as missing."`
-	CSV   bool   `name:"csv" help:"With --urls: print CSV with the columns state, url and from."`
+	CSV   bool   `name:"csv" help:"With --urls: print CSV with the columns state, url, from and file."`
 	JSON  bool   `help:"Print a JSON array of crawls, a JSON object for one crawl, or JSON lines with --urls."`
 }
 
@@ -42,7 +42,7 @@ func (crawlsCommand) Help() string {
 
 A finished crawl starts over when a URL is enqueued for it. It is forgotten 90 days after its last job.
 
---urls lists the URLs in no order, including those that were left out. While the crawl is running, a URL can appear twice.`
+--urls lists the URLs in no order, with the file of each page that a worker saved below crawl.save_dir, including those that were left out. While the crawl is running, a URL can appear twice.`
 }
 
 func (c *crawlsCommand) Run(ctx context.Context, conn *connection, stdio cli.IO) error {
@@ -91,20 +91,23 @@ func (c *crawlsCommand) list(ctx context.Context, f *frontier.Frontier, out io.W
 	table := csv.NewWriter(out)
 	switch {
 	case c.CSV:
-		_ = table.Write([]string{"state", "url", "from"})
+		_ = table.Write([]string{"state", "url", "from", "file"})
 		table.Flush() // table.Error reports a failure of Write or Flush
 	case !c.JSON:
-		fmt.Fprintf(out, "%-14s  %s  %s\n", "STATE", "URL", "FROM")
+		fmt.Fprintf(out, "%-14s  %s  %s  %s\n", "STATE", "URL", "FROM", "FILE")
 	}
 	return f.URLs(ctx, c.Name, c.State, func(urls []frontier.URL) (err error) {
 		for _, u := range urls {
+			if u.File != "" {
+				u.File = c.Name + "/" + u.File
+			}
 			switch {
 			case c.CSV:
-				err = table.Write([]string{u.State, u.URL, u.From})
+				err = table.Write([]string{u.State, u.URL, u.From, u.File})
 			case c.JSON:
 				err = cli.JSONLine(out, u)
 			default:
-				_, err = fmt.Fprintf(out, "%-14s  %s  %s\n", u.State, cli.Cell(u.URL), cli.Cell(cmp.Or(u.From, "-")))
+				_, err = fmt.Fprintf(out, "%-14s  %s  %s  %s\n", u.State, cli.Cell(u.URL), cli.Cell(cmp.Or(u.From, "-")), cmp.Or(u.File, "-"))
 			}
 			if err != nil {
 				return err

@@ -132,12 +132,13 @@ func (f *Frontier) Found(ctx context.Context, crawl Crawl, page string, links []
 	return states, nil
 }
 
-// Done records the state of a URL after its job, and adds unread to the crawl's LeftOut.Unread. If
+// Done records the state of a URL after its job, and adds unread to the crawl's LeftOut.Unread. file is
+// the file of a fetched page, or empty. If
 // another crawl of that name has started, or if the URL's state is final already, Done changes
 // nothing.
-func (f *Frontier) Done(ctx context.Context, crawl Crawl, url string, state State, unread int) error {
+func (f *Frontier) Done(ctx context.Context, crawl Crawl, url string, state State, file string, unread int) error {
 	err := crawlDoneScript.Run(ctx, f.rdb, []string{f.prefix}, crawl.Name, crawl.Start, crawlTTL.Milliseconds(), url,
-		canonical.HostOf(url), state, unread).Err()
+		canonical.HostOf(url), state, unread, file).Err()
 	if err != nil {
 		return fmt.Errorf("crawl %s: %w", crawl.Name, err)
 	}

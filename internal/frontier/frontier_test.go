@@ -44,7 +44,7 @@ func seed(t *testing.T, f *frontier.Frontier, start int64, url string) (int64, s
 
 func done(t *testing.T, f *frontier.Frontier, of frontier.Crawl, url string, state frontier.State) {
 	t.Helper()
-	if err := f.Done(t.Context(), of, url, state, 0); err != nil {
+	if err := f.Done(t.Context(), of, url, state, "", 0); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -168,7 +168,7 @@ func TestCounts(t *testing.T) {
 				if state == frontier.Waiting {
 					continue
 				}
-				if err := f.Done(t.Context(), crawl(1), url, state, 3); err != nil {
+				if err := f.Done(t.Context(), crawl(1), url, state, "", 3); err != nil {
 					t.Fatal(err)
 				}
 			}

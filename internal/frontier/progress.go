@@ -114,6 +114,7 @@ type URL struct {
 	State State  `json:"state"`
 	URL   string `json:"url"`
 	From  string `json:"from,omitempty"` // the page that first linked the URL; empty for a seed
+	File  string `json:"file,omitempty"` // name of the saved page's file; empty if the page was not saved
 }
 
 // URLs calls fn with the URLs of a crawl that are in a state, a few hundred at a time, in no order.
@@ -127,11 +128,16 @@ func (f *Frontier) URLs(ctx context.Context, crawl string, state State, fn func(
 		}
 		var urls []URL
 		for i := 0; i+1 < len(pairs); i += 2 {
-			// See lua/crawl/include/crawl.lua: the state, the page, the job.
+			// See lua/crawl/include/crawl.lua: the state, the page, and the job or the file.
 			lines := strings.SplitN(pairs[i+1], "\n", 3)
-			if len(lines) == 3 && (state == "" || state == lines[0]) {
-				urls = append(urls, URL{lines[0], pairs[i], lines[1]})
+			if len(lines) != 3 || state != "" && state != lines[0] {
+				continue
 			}
+			url := URL{State: lines[0], URL: pairs[i], From: lines[1]}
+			if url.State == Fetched {
+				url.File = lines[2]
+			}
+			urls = append(urls, url)
 		}
 		if len(urls) > 0 {
 			if err := fn(urls); err != nil {

@@ -9,15 +9,16 @@ local PAGES = { waiting = true, fetched = true, redirected = true, missing = tru
 local function is_final(state) return state == 'disallowed' or PAGES[state] and state ~= 'waiting' and state ~= 'failed' end
 
 -- Returns the record of a URL in crawl_seen: the URL's state, the page that linked the URL or ''
--- for a seed, and the job that took the URL or '' for none. Returns nil for a URL without a record.
+-- for a seed, and the job that took the URL or '' for none. A fetched URL has the file of its page
+-- instead of a job. Returns nil for a URL without a record.
 local function read_record(seen, url)
   return string.match(call('HGET', seen, url) or '', '^([^\n]+)\n([^\n]*)\n(.*)$')
 end
 
 -- Writes the record of a URL, and counts the URL in its new state instead of in old_state. A nil
 -- old_state means that the URL had no record.
-local function write_record(about, seen, hosts, host, url, old_state, state, from, job)
-  call('HSET', seen, url, state .. '\n' .. from .. '\n' .. job)
+local function write_record(about, seen, hosts, host, url, old_state, state, from, job_or_file)
+  call('HSET', seen, url, state .. '\n' .. from .. '\n' .. job_or_file)
   if old_state == state then return end
   if old_state then call('HINCRBY', about, 'n:' .. old_state, -1) end
   call('HINCRBY', about, 'n:' .. state, 1)

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -59,7 +60,11 @@ schedules: {nightly: {cron: "30 2 * * *", task: "http:request", payload: {url: "
 		}
 	}
 
-	ran := []string{"run", "health", "demo", "api"}
+	if err := errors.Join(client.OpenBatch(t.Context(), "empty", nil), client.CloseBatch(t.Context(), "empty")); err != nil {
+		t.Fatal(err)
+	}
+
+	ran := []string{"run", "health", "demo", "api", "drain"}
 	for _, tt := range []struct{ command, args, holds string }{ // holds is JSON without spaces
 		{"limits set", "api --kind funnel --rate 20/s", "api  funnel 20/s capacity 1\n"},
 		{"limits set", "slow --kind sliding_log --rate 6/m", "slow  sliding_log 6/m\n"},
@@ -90,6 +95,7 @@ schedules: {nightly: {cron: "30 2 * * *", task: "http:request", payload: {url: "
 		{"schedules resume", "nightly", "resumed nightly\n"},
 		{"schedules run", "nightly", "enqueued nightly@run-"},
 		{"status", "--json", `"queue":"default"`},
+		{"wait", "--batch empty --json", `"batch":"empty","jobs":0`},
 		{"throttle", "k 15 30 60 --json", `"limited":false`},
 	} {
 		ran = append(ran, tt.command)

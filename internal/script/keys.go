@@ -62,7 +62,7 @@ func Actor(ctx context.Context) string {
 // keyTypes has the names of a scope's keys, without the prefix, by Redis type. A name that ends
 // with a colon is the prefix of several keys.
 var keyTypes = map[string]string{
-	"hash":   "limit: summaries deleted missing: overrides: cron: crawl: crawl_seen: crawl_hosts: robots: jobs tickets contended meters demand weights",
+	"hash":   "limit: summaries deleted missing: overrides: cron: crawl: crawl_seen: crawl_hosts: robots: drained jobs tickets contended meters demand weights",
 	"list":   "m:sliding_log:",
 	"set":    "limits full",
 	"string": "m: cell: robots_busy: crawl_paced: leader asynq worker: backlog epoch seq changes admitted: refused:",

@@ -142,14 +142,19 @@ func TestBatch_Unfinished(t *testing.T) {
 		want(Batch{Jobs: 2, Unfinished: 2})
 		must(t, c.CloseBatch(t.Context(), "b"))
 		want(Batch{Jobs: 2, Unfinished: 2, Closed: true})
-		_, err := c.Enqueue(task("3"))
+		closed, err := c.db.Batch(t.Context(), "b")
+		must(t, err)
+		_, err = c.Enqueue(task("3"))
 		must(t, err)
 		want(Batch{Jobs: 3, Unfinished: 3})
 		for _, id := range []string{"1", "2", "3"} {
 			must(t, tasks.DeleteTask("default", id))
 		}
 		b, err := c.db.Batch(t.Context(), "b")
-		must(t, errors.Join(err, c.db.ReconcileBatch(t.Context(), b)))
+		must(t, errors.Join(err, c.db.ReconcileBatch(t.Context(), b), c.finishBatch(t.Context(), b)))
+		if ended, err := c.db.EndBatch(t.Context(), closed); ended || err != nil {
+			t.Errorf("a batch that was opened again: ended %t, %v", ended, err)
+		}
 		want(Batch{Jobs: 3, Deleted: 3})
 		if _, err := c.Enqueue(task("3")); !errors.Is(err, asynq.ErrTaskIDConflict) {
 			t.Errorf("the ID of a job that has ended: %v", err)
@@ -161,6 +166,26 @@ func TestBatch_Unfinished(t *testing.T) {
 			if wrong, ok := errors.AsType[*throttle.FieldError](err); !ok || wrong.Field != "batch" {
 				t.Errorf("%v: %v", opts, err)
 			}
+		}
+	})
+}
+
+// TestBatch_Deleted: the servers find the jobs that others have ended, without a wait.
+func TestBatch_Deleted(t *testing.T) {
+	virtual(t, batchSettings(), func(t *testing.T, st *stack) {
+		c := NewClient(st.rdb)
+		addBatch(t, c, "b")
+		time.Sleep(15 * time.Second)
+		b, err := c.Batch(t.Context(), "b")
+		if err != nil || b.Completed != 5 || b.Failed != 1 || b.Deleted != 1 || b.Unfinished != 2 {
+			t.Errorf("at first %+v, %v", b, err)
+		}
+		st.must(st.tasks.DeleteTask("default", "b-0007"))
+		st.must(st.tasks.ArchiveTask("other", "b-0008"))
+		time.Sleep(2 * time.Minute)
+		b, err = c.Batch(t.Context(), "b")
+		if err != nil || b.Failed != 2 || b.Deleted != 2 || b.Ended.IsZero() || !strings.HasPrefix(st.ran()[len(st.ran())-1].id, "batch/b/") {
+			t.Errorf("at last %+v, %v", b, err)
 		}
 	})
 }

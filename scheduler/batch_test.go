@@ -107,7 +107,7 @@ func TestBatch(t *testing.T) {
 		if ttl := rdb.TTL(t.Context(), asynqdb.Key("other", asynqdb.Batches)+"b").Val(); ttl < 6*24*time.Hour || ttl > asynqdb.EndedBatchTime {
 			t.Errorf("the ended batch is kept for %s", ttl)
 		}
-		if n := rdb.ZCard(t.Context(), "asynq:headgate_batches").Val(); n != 0 {
+		if n := rdb.SCard(t.Context(), "asynq:headgate_batches").Val(); n != 0 {
 			t.Errorf("servers look at %d batches", n)
 		}
 	})

@@ -31,8 +31,7 @@ func (e *enqueuer) isInBatch(ctx context.Context, l line) bool {
 	if l.Shard.Count > 0 {
 		queue = l.Shard.Name()
 	}
-	is, err := asynqdb.New(e.rdb).InBatch(ctx, l.Batch, queue, l.ID)
-	return is && err == nil
+	return asynqdb.New(e.rdb).InBatch(ctx, l.Batch, queue, l.ID)
 }
 
 // closeBatches closes the batches after all of the input was read. err is the error that ends the

@@ -2,7 +2,6 @@ package asynqdb
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"strconv"
 	"strings"
@@ -32,8 +31,7 @@ const (
 	BatchTime = 90 * 24 * time.Hour
 	// EndedBatchTime is how long a batch is kept after its end.
 	EndedBatchTime = 7 * 24 * time.Hour
-	// batches is the key of the zset of batches that are not done, by the Unix second at which they
-	// are forgotten.
+	// batches is the key of the set of batches that are not done.
 	batches = "asynq:headgate_batches"
 	// batchesLook is the key of a string that exists for some time after LookAtBatches.
 	batchesLook = "asynq:headgate_batches_look"
@@ -73,15 +71,15 @@ var batchOpenScript = script.New("asynq/batch_open")
 // OpenBatch opens a batch and registers a queue for its jobs, which may be empty. With inside, a job
 // of the batch adds jobs: a closed batch stays closed then. If msg is not nil, it is the follow-up.
 func (db DB) OpenBatch(ctx context.Context, name, queue string, inside bool, msg []byte, msgQueue string) error {
-	now, kept := time.Now(), int(BatchTime/time.Second)
-	state, err := batchOpenScript.Run(ctx, db.Redis, []string{batchHash(name)}, queue, now.UnixMilli(), kept, inside, msg, msgQueue).Text()
+	args := []any{queue, time.Now().UnixMilli(), int(BatchTime / time.Second), inside, msg, msgQueue}
+	state, err := batchOpenScript.Run(ctx, db.Redis, []string{batchHash(name)}, args...).Text()
 	switch state {
 	case "ended":
 		err = ErrBatchEnded
 	case "missing":
 		err = ErrNoBatch
 	case "open":
-		err = db.Redis.ZAdd(ctx, batches, redis.Z{Score: float64(now.Add(BatchTime).Unix()), Member: name}).Err()
+		err = db.Redis.SAdd(ctx, batches, name).Err()
 	}
 	return err
 }
@@ -94,7 +92,7 @@ func (db DB) Batch(ctx context.Context, name string) (BatchRecord, error) {
 	}
 	b := BatchRecord{Name: name, Opened: fields["opened"], FollowUpQueue: fields["follow_up_queue"], version: fields["version"], queues: map[string]int64{}}
 	if msg, ok := fields["follow_up"]; ok {
-		b.FollowUp = []byte(msg)
+		b.FollowUp, b.queues[b.FollowUpQueue] = []byte(msg), 0
 	}
 	_, b.Closed = fields["closed"]
 	_, b.Done = fields["done"]
@@ -197,16 +195,13 @@ func (db DB) FinishBatch(ctx context.Context, b BatchRecord) error {
 		for queue := range b.queues {
 			p.Expire(ctx, batchKey(queue, b.Name), EndedBatchTime)
 		}
-		if b.FollowUp != nil {
-			p.Expire(ctx, batchKey(b.FollowUpQueue, b.Name), EndedBatchTime)
-		}
 		return nil
 	})
 	if err == nil {
 		_, err = db.set(ctx, b, EndedBatchTime, "done", 1)
 	}
 	if err == nil {
-		err = db.Redis.ZRem(ctx, batches, b.Name).Err()
+		err = db.DropBatch(ctx, b.Name)
 	}
 	return err
 }
@@ -232,27 +227,20 @@ func (db DB) ReconcileBatch(ctx context.Context, b BatchRecord) error {
 // all others the result is empty.
 func (db DB) LookAtBatches(ctx context.Context, every time.Duration) ([]string, error) {
 	first, err := db.Redis.SetNX(ctx, batchesLook, 1, every).Result()
-	if err != nil || !first {
-		return nil, err
+	if err == nil && first {
+		return db.Redis.SMembers(ctx, batches).Result()
 	}
-	if err := db.Redis.ZRemRangeByScore(ctx, batches, "-inf", strconv.FormatInt(time.Now().Unix(), 10)).Err(); err != nil {
-		return nil, err
-	}
-	return db.Redis.ZRange(ctx, batches, 0, -1).Result()
+	return nil, err
 }
 
 // DropBatch removes a batch from those of LookAtBatches.
 func (db DB) DropBatch(ctx context.Context, name string) error {
-	return db.Redis.ZRem(ctx, batches, name).Err()
+	return db.Redis.SRem(ctx, batches, name).Err()
 }
 
-// InBatch reports whether a job is or was in a batch.
-func (db DB) InBatch(ctx context.Context, name, queue, id string) (bool, error) {
-	err := db.Redis.ZScore(ctx, batchKey(queue, name), id).Err()
-	if errors.Is(err, redis.Nil) {
-		return false, nil
-	}
-	return err == nil, err
+// InBatch reports whether a job is known to be, or to have been, in a batch.
+func (db DB) InBatch(ctx context.Context, name, queue, id string) bool {
+	return db.Redis.ZScore(ctx, batchKey(queue, name), id).Err() == nil
 }
 
 func (c *Call) endsInBatch() bool { return c.Batch != "" && c.BatchEnd != 0 }

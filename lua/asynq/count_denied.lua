@@ -5,9 +5,13 @@
 -- ARGV[3] rank of the last job
 -- Returns the number of jobs, and the number of denied ones: see denied.lua
 -- @include denied
-local jobs, denied = redis.call('ZRANGE', KEYS[1], ARGV[2], ARGV[3], 'WITHSCORES'), 0
+local retry = KEYS[1]
+local prefix, first, last = ARGV[1], ARGV[2], ARGV[3]
+
+local denied = 0
+local jobs = redis.call('ZRANGE', retry, first, last, 'WITHSCORES')
 for i = 1, #jobs, 2 do
-  local field = redis.pcall('HGET', ARGV[1] .. jobs[i], 'denied') -- an error if a key is no hash
+  local field = redis.pcall('HGET', prefix .. jobs[i], 'denied') -- an error if a key is no hash
   if type(field) == 'string' and is_denied(jobs[i + 1], field) then denied = denied + 1 end
 end
 return { #jobs / 2, denied }

@@ -41,7 +41,7 @@ type command struct {
 	JSON    bool   `help:"Print one JSON object with enqueued, there_already and bad_lines, and, for a job of --type, with its id. unsaved is true if some of the jobs were lost, because the embedded Redis could not save. --ids adds the line and the ID of each added job. With --plan the object has planned, first and last instead."`
 	IDs     bool   `name:"ids" help:"Print the ID of each added job, one per line, after its line number in the file and a tab."`
 	Wait    bool   `help:"Wait until the added jobs have ended, and show the progress on a terminal. The exit code is 1 if a job failed for good. The jobs are in the batch of --batch, or in one of a new name; if the wait is interrupted, \"worker wait --batch NAME\" goes on."`
-	Results string `placeholder:"FILE" help:"With --wait: write the results of the jobs to this file at the end, as \"worker results --json\" prints them. Jobs without a retention get one of 7 days."`
+	Results string `placeholder:"FILE" help:"With --wait: write the results of the jobs to this file at the end, as \"worker results --json\" prints them, or --csv if its name ends with .csv. Jobs without a retention get one of 7 days."`
 	Strict  bool   `help:"Add no job if a line is bad."`
 	Plan    bool   `help:"Add no job. Print when the first and the last of the jobs would run if all jobs of the queues ran before them, and which limit is the slowest."`
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -53,13 +54,16 @@ type changeView struct {
 	After    string    `json:"after,omitempty"`
 	Until    time.Time `json:"until,omitzero"` // end of a block
 
-	what, after string // columns of the table
+	by, what, after string // columns of the table
 }
 
 func newChangeView(c throttle.Change) changeView {
 	v := changeView{
 		At: c.At.UTC(), By: c.By, Change: c.What, Limit: c.Limit, Key: c.Key, Schedule: c.Schedule,
-		Queue: c.Job.Queue, Job: c.Job.ID, Jobs: c.Jobs, Before: c.From, After: c.To, Until: c.Until, after: c.To,
+		Queue: c.Job.Queue, Job: c.Job.ID, Jobs: c.Jobs, Before: c.From, After: c.To, Until: c.Until, by: c.By, after: c.To,
+	}
+	if c.What == "defined" {
+		v.by = cmp.Or(c.By, "a config")
 	}
 	switch {
 	case c.Limit != "":

@@ -5,14 +5,11 @@ import (
 	"cmp"
 	"context"
 	"crypto/sha256"
-	"encoding/csv"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
@@ -65,7 +62,7 @@ func (c *resultsCommand) Run(ctx context.Context, conn *connection, q *inspect.Q
 		return cmp.Or(c.each(ctx, q, secrets, to.put), to.close())
 	}
 	if c.CSV {
-		return c.printCSV(ctx, q, secrets, stdio.Out)
+		return results.WriteCSV(stdio.Out, func(do func(results.Result) error) error { return c.each(ctx, q, secrets, do) })
 	}
 	found := false
 	err = c.each(ctx, q, secrets, func(r results.Result) (err error) {
@@ -80,33 +77,6 @@ func (c *resultsCommand) Run(ctx context.Context, conn *connection, q *inspect.Q
 		_, err = fmt.Fprintln(stdio.Out, "no result matches: finished jobs keep their results only with a retention")
 	}
 	return err
-}
-
-// printCSV prints the results as CSV. It reads them twice, first to find the columns of all rows.
-func (c *resultsCommand) printCSV(ctx context.Context, q *inspect.Queues, secrets redact.Redactor, out io.Writer) error {
-	var columns []string
-	err := c.each(ctx, q, secrets, func(r results.Result) error {
-		for _, column := range r.Row.Columns {
-			if !slices.Contains(columns, column) {
-				columns = append(columns, column)
-			}
-		}
-		return nil
-	})
-	if err != nil {
-		return err
-	}
-	header := slices.Clone(results.CSVColumns)
-	for _, column := range columns {
-		header = append(header, "row."+column)
-	}
-	table := csv.NewWriter(out)
-	err = table.Write(header)
-	if err == nil {
-		err = c.each(ctx, q, secrets, func(r results.Result) error { return table.Write(r.CSV(columns)) })
-	}
-	table.Flush()
-	return cmp.Or(err, table.Error())
 }
 
 // each calls do with each result, until the first error.

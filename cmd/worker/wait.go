@@ -10,7 +10,7 @@ import (
 
 type waitCommand struct {
 	Batch   string `required:"" placeholder:"NAME" help:"Name of the batch."`
-	Results string `placeholder:"FILE" help:"Write the results of the jobs to this file at the end, as \"worker results --json\" prints them."`
+	Results string `placeholder:"FILE" help:"Write the results of the jobs to this file at the end, as \"worker results --json\" prints them, or --csv if its name ends with .csv."`
 	Close   bool   `help:"Close the batch first: no more jobs come, except from its own jobs. Its end needs that; \"enqueue\" does it by itself."`
 	JSON    bool   `help:"Print a JSON object with the counts of the batch."`
 }

@@ -6,6 +6,8 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -103,14 +105,26 @@ func (w *Wait) write(ctx context.Context, file *os.File) error {
 	}
 	var text bytes.Buffer
 	n := 0
-	for job, err := range w.Config.Inspect(w.Redis).List(ctx, inspect.Filter{Batch: w.Name, States: []string{"completed", "archived"}}) {
-		if err == nil {
-			err = cli.JSONLine(&text, results.New(job, secrets))
+	each := func(do func(results.Result) error) error {
+		n = 0
+		for job, err := range w.Config.Inspect(w.Redis).List(ctx, inspect.Filter{Batch: w.Name, States: []string{"completed", "archived"}}) {
+			if err == nil {
+				err = do(results.New(job, secrets))
+			}
+			if err != nil {
+				return err
+			}
+			n++
 		}
-		if err != nil {
-			return err
-		}
-		n++
+		return nil
+	}
+	if strings.EqualFold(filepath.Ext(w.Results), ".csv") {
+		err = results.WriteCSV(&text, each)
+	} else {
+		err = each(func(r results.Result) error { return cli.JSONLine(&text, r) })
+	}
+	if err != nil {
+		return err
 	}
 	if err := file.Truncate(0); err != nil {
 		return err

@@ -8,10 +8,8 @@ import (
 	"maps"
 	"net/http"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/headgate/headgate/cmd/internal/cli"
 	"github.com/headgate/headgate/cmd/internal/jobspec"
@@ -47,7 +45,7 @@ func New(job inspect.Job, secrets redact.Redactor) Result {
 	}
 	for i, column := range r.Row.Columns {
 		text := secrets.Text(r.Row.Values[i])
-		if secrets.Hides(column) {
+		if text != "" && secrets.Hides(column) {
 			text = redact.Hidden
 		}
 		r.Row.Values[i] = text
@@ -62,30 +60,6 @@ func New(job inspect.Job, secrets redact.Redactor) Result {
 		r.Body = &body
 	}
 	return r
-}
-
-// CSVColumns are the columns of results as CSV. The columns of rows follow.
-var CSVColumns = []string{"id", "queue", "type", "state", "ended", "status", "error", "saved", "body"}
-
-// CSV returns the result as a record with CSVColumns and the given columns of rows.
-func (r Result) CSV(rowColumns []string) []string {
-	status, saved, body := "", "", string(r.Response.Body)
-	if r.HTTPResult != nil {
-		status, saved = strconv.Itoa(r.Status), r.Saved
-	}
-	if !utf8.ValidString(body) {
-		text, _ := cli.Text(body).MarshalJSON() // as in the JSON of the result; it has no error
-		body = string(text)
-	}
-	record := []string{r.ID, r.Queue, r.Type, r.State, r.Ended.UTC().Format(time.RFC3339), status, r.Error, saved, body}
-	for _, column := range rowColumns {
-		value := ""
-		if i := slices.Index(r.Row.Columns, column); i >= 0 {
-			value = r.Row.Values[i]
-		}
-		record = append(record, value)
-	}
-	return record
 }
 
 // Line returns the result as one line of text.

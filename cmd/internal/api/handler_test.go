@@ -176,3 +176,19 @@ func TestHandler_Jobs(t *testing.T) {
 		t.Errorf("%d jobs are pending, want c", n)
 	}
 }
+
+// TestHandler_Batch: jobs of a batch are counted, and what the config says follows the batch.
+func TestHandler_Batch(t *testing.T) {
+	rdb := redistest.Run(t)
+	h := newHandler(t, rdb, "commands: {mine: {run: [\"true\"]}}\non_done: {type: \"exec:mine\", payload: {}}\n")
+	if _, a := h.post(t, manyJobs, strings.NewReader(strings.Repeat("{\"type\":\"exec:mine\",\"batch\":\"b\"}\n", 2))); a.Enqueued != 2 {
+		t.Fatalf("%+v", a)
+	}
+	b, err := h.Client.Batch(t.Context(), "b")
+	if err != nil || b.Jobs != 2 || b.Unfinished != 2 || b.Closed {
+		t.Errorf("%+v, %v; want an open batch of two jobs", b, err)
+	}
+	if record, err := asynqdb.New(rdb.Client()).Batch(t.Context(), "b"); err != nil || record.FollowUp == nil {
+		t.Errorf("nothing follows the batch: %+v, %v", record, err)
+	}
+}

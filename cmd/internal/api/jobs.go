@@ -106,9 +106,13 @@ func (in input) check(c *config.Config, a *answer) (jobs []job) {
 func (h *Handler) enqueue(ctx context.Context, jobs []job, a *answer) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), redisTimeout)
 	defer cancel()
-	tasks := make([]*asynq.Task, len(jobs))
+	tasks, opened := make([]*asynq.Task, len(jobs)), map[string]bool{}
 	for i, j := range jobs {
 		tasks[i] = j.Task()
+		if j.Batch != "" && !opened[j.Batch] {
+			opened[j.Batch] = true
+			_ = h.Config().OpenBatch(ctx, h.Client, j.Batch, j.Queue) // EnqueueAll returns the error of a batch, too
+		}
 	}
 	for i, added := range h.Client.EnqueueAll(ctx, tasks...) {
 		result := jobAnswer{Line: jobs[i].line, ID: jobs[i].ID, Status: enqueued}

@@ -72,10 +72,14 @@ func newMoment(e forecast.Estimate) *moment {
 }
 
 func (m *moment) String() string {
-	if m.Limit == "" {
+	limit := display.Meter(m.Limit + "|" + m.Key)
+	switch {
+	case m.Limit == "":
 		return m.In.String()
+	case m.In.AtLeast:
+		return fmt.Sprintf("%s: limit %s must allow it, and it is not known yet how long jobs run", m.In, limit)
 	}
-	return fmt.Sprintf("%s, when limit %s allows it", m.In, display.Meter(m.Limit+"|"+m.Key))
+	return fmt.Sprintf("%s, when limit %s allows it", m.In, limit)
 }
 
 // plan is a set of jobs that might be added.

@@ -153,7 +153,7 @@ func newJobView(job inspect.Job) *jobView {
 	v.why = v.Note
 	switch job.State {
 	case inspect.Waiting:
-		v.why = fmt.Sprintf("waits for %s, starts in %s", v.Bottleneck, v.StartsIn)
+		v.why = fmt.Sprintf("waits for %s, starts %s", v.Bottleneck, v.StartsIn)
 	case "scheduled":
 		v.Next = job.NextProcessAt
 	case "retry":
@@ -195,7 +195,7 @@ func (m meterName) String() string { return display.Meter(string(m)) }
 func newPositionView(p waitdb.Position) *positionView {
 	v := &positionView{
 		Rank: p.Rank, LaneLength: p.Total, Bottleneck: meterName(p.Bottleneck), Estimated: p.Known && p.Estimated,
-		StartsIn: cli.ETA(forecast.Estimate{Known: p.Known, StartsIn: p.StartsIn, Estimated: p.Estimated, AtLeast: p.AtLeast}),
+		StartsIn: cli.ETA(forecast.OfPosition(p)),
 	}
 	for _, meter := range p.Lane.Meters {
 		v.Lane = append(v.Lane, meterName(meter))

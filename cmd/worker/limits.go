@@ -87,7 +87,7 @@ type backlogView struct {
 }
 
 func (b backlogView) String() string {
-	return fmt.Sprintf("%s: %s, the last job starts in %s", display.Key(b.Key), display.Count(b.PermitsWanted, "permit"), b.ETA)
+	return fmt.Sprintf("%s: %s, the last job starts %s", display.Key(b.Key), display.Count(b.PermitsWanted, "permit"), b.ETA)
 }
 
 type keyView struct {

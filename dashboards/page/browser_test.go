@@ -122,7 +122,7 @@ func TestOperator(t *testing.T) {
 	do(ctx, t, "look up a waiting job", chromedp.KeyEvent("/"), until(`document.activeElement.id === 'find'`),
 		set(`#find`, ""), chromedp.SendKeys(`#find`, "page-899\r"), chromedp.WaitVisible(`.job dl`),
 		chromedp.Text(`.job`, &text))
-	for _, want := range []string{"Runs at", "everyone", "in its lane", "•••"} {
+	for _, want := range []string{"Runs", "everyone", "in its lane", "•••"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the job's page does not say %q:\n%s", want, text)
 		}

@@ -16,7 +16,9 @@ import (
 
 	"github.com/headgate/headgate/internal/display"
 	"github.com/headgate/headgate/internal/duration"
+	"github.com/headgate/headgate/internal/forecast"
 	"github.com/headgate/headgate/internal/redact"
+	"github.com/headgate/headgate/internal/waitdb"
 )
 
 //go:embed assets/* templates/*.html
@@ -51,6 +53,7 @@ var templates = sync.OnceValue(func() map[string]*template.Template {
 var functions = template.FuncMap{
 	"num": func(n any) string { return display.Number(reflect.ValueOf(n).Int()) }, "perSecond": perSecond, "span": span,
 	"clock": moment, "since": since, "short": short, "plural": display.Count, "key": keyName, "meter": meterName, "change": changeText, "by": by,
+	"when": when, "eta": eta, "estimate": estimate,
 	"percent": func(share float64) string { return fmt.Sprintf("%.1f%%", 100*share) },
 	"act":     act, "to": to,
 	"isFull": func(share float64) bool { return share >= 0.95 },
@@ -125,6 +128,33 @@ func moment(t, now time.Time) template.HTML {
 	}
 	t = t.In(now.Location()).Round(time.Second)
 	return template.HTML(`<time datetime="` + t.Format(time.RFC3339) + `">` + clock(t, now) + `</time>`)
+}
+
+// estimate returns the estimate of a waiting job, counted from now.
+func estimate(p waitdb.Position, now time.Time) forecast.Estimate {
+	e := forecast.OfPosition(p)
+	e.StartsIn = max(0, p.StartsAt.Sub(now))
+	return e
+}
+
+// when ends a sentence such as "it would run in 5 min, at 14:52:07".
+func when(e forecast.Estimate, now time.Time) template.HTML {
+	at := func(d time.Duration) string { return `<b class="num">` + string(moment(now.Add(d), now)) + `</b>` }
+	return template.HTML(e.When(func(d time.Duration) string { return span(d) + ", at " + at(d) }, at))
+}
+
+// eta is when in a cell of a table: 14:52:07, or ~14:52:07 for an estimate.
+func eta(e forecast.Estimate, now time.Time) template.HTML {
+	at := moment(now.Add(e.StartsIn), now)
+	switch {
+	case e.Known && e.Estimated:
+		return "~" + at
+	case e.Known:
+		return at
+	case e.AtLeast && e.StartsIn > 0:
+		return "from " + at + " on"
+	}
+	return `<span class="dim">unknown</span>`
 }
 
 // redactor hides secrets in untrusted texts. Templates call its methods.

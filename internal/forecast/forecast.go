@@ -124,6 +124,27 @@ func (e Estimate) isLater(other Estimate) bool {
 	return e.StartsIn > other.StartsIn
 }
 
+// When says when the job starts, for a sentence such as "starts in about 5 min". The function in
+// formats the time until the start, and at its date. All texts about starts come from here.
+func (e Estimate) When(in, at func(time.Duration) string) string {
+	switch {
+	case !e.Known && (!e.AtLeast || e.StartsIn <= 0):
+		return "at an unknown time"
+	case !e.Known:
+		return "no earlier than " + at(e.StartsIn)
+	case e.StartsIn <= 0:
+		return "now"
+	case e.Estimated:
+		return "in about " + in(e.StartsIn)
+	}
+	return "in " + in(e.StartsIn)
+}
+
+// OfPosition returns the estimate of a waiting job.
+func OfPosition(p waitdb.Position) Estimate {
+	return Estimate{Need: needOf(p.Bottleneck), Known: p.Known, StartsIn: p.StartsIn, Estimated: p.Estimated, AtLeast: p.AtLeast}
+}
+
 // OrLater returns the later of two estimates. If the later time is unknown, the result's lower
 // bound is the highest known time or lower bound of the two.
 func (e Estimate) OrLater(other Estimate) Estimate {

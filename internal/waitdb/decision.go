@@ -42,15 +42,13 @@ type Decision struct {
 	Late time.Duration
 }
 
-// String returns what was decided, by which limit, and when a denied job is expected to run.
+// String returns what was decided, and by which limit. The text of a denied job has no time, because
+// the text is kept while the job waits: the forecast says when the job is expected to run.
 func (d Decision) String() string {
 	text := d.Decision.String()
 	denied, isDenied := strings.CutSuffix(text, ": retry after "+duration.Text(d.RetryAfter))
-	switch {
-	case isDenied && d.Unknown:
-		return denied + ": the time until it can run is unknown"
-	case isDenied && d.PutBack > 0: // the job waits in a lane
-		return denied + ": expected to start in about " + duration.Text(d.RetryAfter)
+	if isDenied && (d.Unknown || d.PutBack > 0) { // the job waits in a lane
+		return denied + ": it waits for permits"
 	}
 	return text
 }

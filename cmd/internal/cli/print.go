@@ -57,10 +57,18 @@ func List[Row any](w io.Writer, asJSON bool, rows []Row, emptyText string, title
 func Table[Row any](w io.Writer, rows []Row, titles ...string) error {
 	var text bytes.Buffer
 	columns := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(columns, strings.Join(titles, "\t")+"\t")
+	zones := make([]string, len(titles)) // a title has the zone, if the times of the column have one
+	for i, title := range titles {
+		if zones[i] = commonZone(rows, title); zones[i] != "" {
+			title += " (" + zones[i][1:] + ")"
+		}
+		fmt.Fprint(columns, title, "\t")
+	}
+	fmt.Fprintln(columns)
 	for _, row := range rows {
-		for _, title := range titles {
-			fmt.Fprint(columns, Cell(columnText(reflect.Indirect(reflect.ValueOf(row)), title)), "\t") // ends each cell, even an empty one, because tabwriter ends a column at a row without the cell
+		for i, title := range titles {
+			text := columnText(reflect.Indirect(reflect.ValueOf(row)), title)
+			fmt.Fprint(columns, Cell(strings.TrimSuffix(text, zones[i])), "\t") // ends each cell, even an empty one, because tabwriter ends a column at a row without the cell
 		}
 		fmt.Fprintln(columns)
 	}
@@ -76,7 +84,7 @@ func Table[Row any](w io.Writer, rows []Row, titles ...string) error {
 }
 
 // Print prints a struct of untrusted values as JSON or text. The text has a line for each field with
-// a JSON name, for each element of a list, and for each field of an inner struct. The text leaves
+// a JSON name, without _s or _in_s at its end, for each element of a list, and for each field of an inner struct. The text leaves
 // out maps, empty lists and texts, false, and zero values with omitempty or omitzero.
 func Print(w io.Writer, asJSON bool, object any) error {
 	if asJSON {
@@ -93,7 +101,7 @@ func fieldLines(object reflect.Value) (lines [][2]string) {
 		if name == "" || name == "-" || err != nil || kind == reflect.Map || value.IsZero() && (options != "" || kind == reflect.Bool) {
 			continue
 		}
-		name = strings.ReplaceAll(strings.TrimSuffix(name, "_s"), "_", " ")
+		name = strings.ReplaceAll(strings.TrimSuffix(strings.TrimSuffix(name, "_s"), "_in"), "_", " ")
 		_, isText := reflect.TypeAssert[fmt.Stringer](value)
 		switch {
 		case kind == reflect.Struct && !isText:
@@ -112,15 +120,19 @@ func fieldLines(object reflect.Value) (lines [][2]string) {
 // columnText returns the text of the field that a column shows, or "" for a zero value that JSON
 // omits. The text of an empty list of structs is 0.
 func columnText(row reflect.Value, title string) string {
+	value, tag := columnValue(row, title)
+	if value.IsZero() && value.Kind() != reflect.Slice && strings.Contains(tag, ",omit") {
+		return ""
+	}
+	return valueText(value)
+}
+
+// columnValue returns the field that a column shows, and its JSON tag.
+func columnValue(row reflect.Value, title string) (value reflect.Value, tag string) {
 	for _, field := range slices.Backward(reflect.VisibleFields(row.Type())) {
-		if !strings.EqualFold(field.Name, strings.ReplaceAll(title, " ", "")) {
-			continue
+		if strings.EqualFold(field.Name, strings.ReplaceAll(title, " ", "")) {
+			return row.FieldByIndex(field.Index), field.Tag.Get("json")
 		}
-		value := row.FieldByIndex(field.Index)
-		if value.IsZero() && value.Kind() != reflect.Slice && strings.Contains(field.Tag.Get("json"), ",omit") {
-			return ""
-		}
-		return valueText(value)
 	}
 	panic("no field for the column " + title)
 }
@@ -150,12 +162,33 @@ func valueText(value reflect.Value) string {
 	return fmt.Sprint(reflect.Indirect(value))
 }
 
-// DateTime returns the local time, or "-" for the zero time.
+// DateTime returns the local time with its zone, or "-" for the zero time.
 func DateTime(t time.Time) string {
 	if t.IsZero() {
 		return "-"
 	}
-	return t.Local().Format(time.DateTime)
+	return t.Local().Format(time.DateTime + " MST")
+}
+
+// commonZone returns the zone of all times of a column, with a space before it, or "" if it has no
+// times, or times in summer and in winter.
+func commonZone[Row any](rows []Row, title string) (zone string) {
+	for _, row := range rows {
+		value, _ := columnValue(reflect.Indirect(reflect.ValueOf(row)), title)
+		if value.Type() != reflect.TypeFor[time.Time]() {
+			return ""
+		}
+		t := value.Interface().(time.Time)
+		own := t.Local().Format(" MST")
+		switch {
+		case t.IsZero():
+		case zone != "" && zone != own:
+			return ""
+		default:
+			zone = own
+		}
+	}
+	return zone
 }
 
 // Seconds is a duration: in JSON a number of seconds, as text "-" if it is zero.
@@ -257,18 +290,10 @@ func (e ETA) MarshalJSON() ([]byte, error) {
 	return json.Marshal(seconds(e.StartsIn))
 }
 
+// String returns the end of a sentence such as "starts in 5 min (2026-11-29 23:00:00 UTC)".
 func (e ETA) String() string {
-	switch {
-	case e.AtLeast && e.StartsIn <= 0:
-		return "not before now"
-	case e.AtLeast:
-		return "not before " + DateTime(time.Now().Add(e.StartsIn))
-	case !e.Known:
-		return "unknown"
-	case e.Estimated:
-		return "about " + Until(e.StartsIn)
-	}
-	return Until(e.StartsIn)
+	at := func(d time.Duration) string { return DateTime(time.Now().Add(d)) }
+	return forecast.Estimate(e).When(Until, at)
 }
 
 // Until formats the time until an event. From a minute on, the text also has the event's date.

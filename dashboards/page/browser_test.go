@@ -193,12 +193,12 @@ func TestAccessibility(t *testing.T) {
 	}
 }
 
-// fits checks that the page does not scroll sideways, except within wide tables.
+// fits checks that the page and its cards and tables do not scroll sideways.
 func fits(ctx context.Context, t *testing.T, what string) {
 	t.Helper()
 	var wide []string
-	do(ctx, t, what, chromedp.Evaluate(`[document.documentElement, ...document.querySelectorAll('[aria-label=Lanes], [aria-label=Limits]')]
-		.filter(e => e.scrollWidth > e.clientWidth).map(e => (e.ariaLabel || 'the page') + ' is ' + e.scrollWidth + ' wide, and has ' + e.clientWidth)`, &wide))
+	do(ctx, t, what, chromedp.Evaluate(`[document.documentElement, ...document.querySelectorAll('.card, .scroll, header, main')]
+		.filter(e => e.scrollWidth > e.clientWidth).map(e => (e.ariaLabel || e.className || e.tagName) + ' is ' + e.scrollWidth + ' wide, and has ' + e.clientWidth)`, &wide))
 	for _, w := range wide {
 		t.Errorf("%s: %s", what, w)
 	}

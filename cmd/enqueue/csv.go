@@ -2,10 +2,8 @@ package main
 
 import (
 	"bufio"
-	"cmp"
 	"context"
 	"encoding/csv"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -15,11 +13,10 @@ import (
 	"unicode/utf8"
 
 	"github.com/headgate/headgate/cmd/internal/cli"
+	"github.com/headgate/headgate/cmd/internal/config"
 	"github.com/headgate/headgate/cmd/internal/expression"
 	"github.com/headgate/headgate/cmd/internal/jobspec"
 	"github.com/headgate/headgate/internal/display"
-	"github.com/headgate/headgate/internal/strictjson"
-	"github.com/headgate/headgate/tasks"
 )
 
 // isCSV reports whether the file is CSV.
@@ -31,7 +28,7 @@ func (c *command) checkCSV() error {
 	case c.File == "":
 		return errors.New("--csv: want a FILE, or - for standard input")
 	case c.Type == "" || c.Payload == "":
-		return errors.New("a CSV file needs --type TYPE, and --payload with the names of columns, such as --payload '{\"url\": ${row.url}}'")
+		return errors.New("a CSV file needs --type TYPE, and --payload with the names of columns, such as --payload '{\"url\": \"${row.url}\"}'")
 	case c.Separator == `\t`:
 		c.Separator = "\t"
 	case utf8.RuneCountInString(c.Separator) != 1 || strings.ContainsAny(c.Separator, "\"\r\n"):
@@ -42,14 +39,15 @@ func (c *command) checkCSV() error {
 
 // table makes jobs from the rows of a CSV file.
 type table struct {
-	rows        *csv.Reader
-	columns     []string
-	example     []string // a right row
-	typename    string
-	payload, id expression.Template
+	rows     *csv.Reader
+	columns  []string
+	example  []string // a right row
+	typename string
+	payload  any // for config.FillPayload
+	id       expression.Template
 }
 
-// newTable reads the header line, and checks that the templates of the flags use only its columns.
+// newTable reads the header line, and compiles the templates of the flags. They can use only its columns.
 func newTable(c *command, input io.Reader) (*table, error) {
 	buffered := bufio.NewReader(input)
 	start, _ := buffered.Peek(len(byteOrderMark))
@@ -58,7 +56,7 @@ func newTable(c *command, input io.Reader) (*table, error) {
 	}
 	t := &table{rows: csv.NewReader(buffered), typename: c.Type}
 	t.rows.Comma, _ = utf8.DecodeRuneInString(c.Separator)
-	t.rows.FieldsPerRecord = -1 // next checks it
+	t.rows.FieldsPerRecord = -1 // job checks it
 	header, err := t.rows.Read()
 	if errors.Is(err, io.EOF) {
 		return nil, fmt.Errorf("%s is empty: want a line with the names of the columns, and a line for each job", c.File)
@@ -74,11 +72,14 @@ func newTable(c *command, input io.Reader) (*table, error) {
 		return nil, err
 	}
 	t.example = t.columns
-	if t.payload, err = t.template("--payload", c.Payload); err != nil {
-		return nil, err
+	vars := expression.RowVars(t.columns)
+	if t.payload, err = config.ParsePayload(c.Type, c.Payload, vars); err != nil {
+		return nil, fmt.Errorf("--payload: %w", err)
 	}
-	t.id, err = t.template("--id", c.ID)
-	return t, cmp.Or(err, t.checkPayload())
+	if t.id, err = expression.ParseTemplate(c.ID, vars); err != nil {
+		return nil, fmt.Errorf("--id: %w", err)
+	}
+	return t, nil
 }
 
 // columnsOf returns the names of the columns, or what is wrong with the header line.
@@ -101,65 +102,29 @@ func columnsOf(header []string, separator string) (columns []string, err error) 
 	return columns, nil
 }
 
-// template compiles the template of a flag, and checks its columns.
-func (t *table) template(flag, text string) (expression.Template, error) {
-	template, err := expression.ParseTemplate(text, expression.RowVars)
-	for _, name := range template.Columns() {
-		if err == nil && !slices.Contains(t.columns, name) {
-			err = fmt.Errorf("there is no column %q: the columns are %s", name, strings.Join(t.columns, ", "))
-		}
-	}
-	if err != nil {
-		err = fmt.Errorf("%s: %w", flag, err)
-	}
-	return template, err
-}
-
-// checkPayload returns an error if the payload is JSON of no row.
-func (t *table) checkPayload() error {
-	row := expression.Row{}
-	for _, name := range t.columns {
-		row[name] = "1" // a number as well
-	}
-	text, err := t.payload.JSON(row)
-	if err == nil && !json.Valid([]byte(text)) {
-		return fmt.Errorf(`--payload %s is not JSON: want an object such as {"url": ${row.url}}, in the shell's quotes`, strictjson.Shorten([]byte(t.payload.String())))
-	}
-	return nil
-}
-
-// each sends the jobs of the rows until ctx ends.
+// each sends the jobs of the rows until ctx ends. It leaves out rows without any value.
 func (t *table) each(ctx context.Context, send func(line)) {
-	for more := true; more && ctx.Err() == nil; {
-		var l line
-		if l, more = t.next(); more || l.ended != nil {
+	for ctx.Err() == nil {
+		record, err := t.rows.Read()
+		wrong, isWrong := errors.AsType[*csv.ParseError](err)
+		switch {
+		case errors.Is(err, io.EOF):
+			return
+		case isWrong:
+			send(line{number: wrong.StartLine, wrong: t.explain(wrong)})
+		case err != nil:
+			send(line{ended: err})
+			return
+		case strings.Join(record, "") != "":
+			var l line
+			l.number, _ = t.rows.FieldPos(0)
+			l.Job, l.wrong = t.job(record)
 			send(l)
 		}
 	}
 }
 
-// next returns the job of the next row. It leaves out rows without any value. After the last row, more
-// is false.
-func (t *table) next() (l line, more bool) {
-	var record []string
-	var err error
-	for err == nil && !slices.ContainsFunc(record, func(text string) bool { return text != "" }) {
-		record, err = t.rows.Read()
-	}
-	wrong, isWrong := errors.AsType[*csv.ParseError](err)
-	switch {
-	case errors.Is(err, io.EOF):
-		return line{}, false
-	case isWrong:
-		return line{number: wrong.StartLine, wrong: t.explain(wrong)}, true
-	case err != nil:
-		return line{ended: err}, false
-	}
-	l.number, _ = t.rows.FieldPos(0)
-	l.Job, l.wrong = t.job(record)
-	return l, true
-}
-
+// job returns the job of a row.
 func (t *table) job(record []string) (job jobspec.Job, err error) {
 	switch {
 	case len(record) != len(t.columns):
@@ -172,29 +137,11 @@ func (t *table) job(record []string) (job jobspec.Job, err error) {
 		row[name] = record[i]
 	}
 	job = jobspec.Job{Type: t.typename, Row: jobspec.Row{Columns: t.columns, Values: record}}
-	payload, err := t.payload.JSON(row)
-	if err == nil {
-		err = t.checkReferences(payload)
-	}
-	if err == nil {
+	if job.Payload, err = config.FillPayload(t.typename, t.payload, row); err == nil {
 		job.ID, err = t.id.Text(row)
 	}
-	job.Payload, t.example = []byte(payload), record
+	t.example = record
 	return job, err
-}
-
-// checkReferences returns an error if the values of a row refer to secrets of the worker: only the
-// flag may, because the file can come from someone else.
-func (t *table) checkReferences(payload string) error {
-	written := 0
-	for _, text := range t.payload.PlainTexts() {
-		n, _ := tasks.References(text)
-		written += n
-	}
-	if n, _ := tasks.References(payload); n > written {
-		return errors.New("a value has ${env: or ${file: in it, which refers to a secret: want references to secrets only in --payload")
-	}
-	return nil
 }
 
 // explain adds an example to an error of encoding/csv in a row that begins at wrong.StartLine.

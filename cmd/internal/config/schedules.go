@@ -64,7 +64,7 @@ func (s Schedule) payloadAt(tick time.Time) ([]byte, error) {
 	if s.Template == nil {
 		return nil, nil
 	}
-	return fillPayload(s.Type, s.Template, expression.Tick(tick))
+	return FillPayload(s.Type, s.Template, expression.Tick(tick))
 }
 
 // checkSchedules sets defaults, compiles payloads and reports errors.
@@ -88,7 +88,7 @@ func (d *decoder) checkSchedules(all Schedules, tasks Tasks, queues Queues, type
 		s.MaxRetry = cmp.Or(s.MaxRetry, tasks[s.Type].MaxRetry)
 		s.Timeout = cmp.Or(s.Timeout, tasks[s.Type].Timeout)
 		s.Retention = cmp.Or(s.Retention, tasks[s.Type].Retention)
-		s.Template = d.compilePayload(path+".payload", s.Type, s.Template, expression.TickVars)
+		s.Template = compilePayload(path+".payload", s.Type, s.Template, expression.TickVars, d.errorf)
 		d.checkEntry(path, s.entry(name))
 		d.checkPayload(path+".payload", s, name)
 		all[name] = s

@@ -13,6 +13,8 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/headgate/headgate/cmd/internal/expression"
+	"github.com/headgate/headgate/internal/redact"
+	"github.com/headgate/headgate/internal/strictjson"
 	"github.com/headgate/headgate/scheduler"
 	"github.com/headgate/headgate/tasks"
 )
@@ -36,7 +38,7 @@ func (t Then) Next(done *expression.Done) (payload []byte, ok bool, err error) {
 	if ok, err = t.When.Value(done); err != nil || !ok {
 		return nil, false, err
 	}
-	payload, err = fillPayload(t.Type, t.Payload, done)
+	payload, err = FillPayload(t.Type, t.Payload, done)
 	if err == nil {
 		err = tasks.Validate(t.Type, payload)
 	}
@@ -68,7 +70,7 @@ func (d *decoder) checkNext(at string, t *Then, types []string) {
 	if t.Payload == nil && slices.Contains(types, t.Type) && tasks.Validate(t.Type, []byte("null")) != nil {
 		d.errorf(at+".payload", "missing: want what %s needs, as an object", t.Type)
 	}
-	t.Payload = d.compilePayload(at+".payload", t.Type, t.Payload, expression.DoneVars)
+	t.Payload = compilePayload(at+".payload", t.Type, t.Payload, expression.DoneVars, d.errorf)
 }
 
 // TypeBatchDone is the type of the job that follows a batch. Its result has the counts of the batch, and
@@ -103,10 +105,10 @@ func mayReferToSecrets(typename, field string) bool {
 	return typename == tasks.TypeHTTPRequest && !strings.EqualFold(field, "body")
 }
 
-// fillPayload evaluates the templates of a payload, and returns the payload as JSON. An expression
-// must not result in a reference to a secret, because its input can come from a server. So fillPayload
+// FillPayload evaluates the templates of a payload, and returns the payload as JSON. An expression
+// must not result in a reference to a secret, because its input can come from others. So FillPayload
 // returns an error if the result has more references than the plain texts of the templates.
-func fillPayload(typename string, payload any, from expression.Source) ([]byte, error) {
+func FillPayload(typename string, payload any, from expression.Source) ([]byte, error) {
 	written, resulting := 0, 0 // references
 	filled, err := replaceLeaves("", "", payload, func(_, field string, leaf any) (any, error) {
 		template, ok := leaf.(expression.Template)
@@ -134,7 +136,7 @@ func fillPayload(typename string, payload any, from expression.Source) ([]byte, 
 		}
 	}
 	if resulting > written {
-		return nil, errors.New("the value of an expression has ${env: or ${file: in it, which refers to a secret: want references to secrets only in the config")
+		return nil, errors.New("the value of an expression has ${env: or ${file: in it, which refers to a secret: want references to secrets only around expressions")
 	}
 	return json.Marshal(filled)
 }
@@ -163,9 +165,20 @@ func replaceLeaves(path, field string, value any, replace func(path, field strin
 	return replace(path, field, value)
 }
 
+// ParsePayload returns a payload in JSON for FillPayload. Its texts can be templates.
+func ParsePayload(typename, text string, vars []string) (payload any, err error) {
+	if payload, err = redact.Decode([]byte(text), len(text)); err != nil {
+		return nil, fmt.Errorf("%s is not JSON: %w", strictjson.Shorten([]byte(text)), err)
+	}
+	payload = compilePayload("", typename, payload, vars, func(path, format string, args ...any) {
+		err = cmp.Or(err, fmt.Errorf(format, args...))
+	})
+	return payload, err
+}
+
 // compilePayload replaces each text of a payload by its template. It reports a reference to a secret
 // with an expression inside, because such a reference does not work.
-func (d *decoder) compilePayload(path, typename string, payload any, vars []string) any {
+func compilePayload(path, typename string, payload any, vars []string, report func(path, format string, args ...any)) any {
 	made, _ := replaceLeaves(path, "", payload, func(path, field string, leaf any) (any, error) {
 		text, ok := leaf.(string)
 		if !ok {
@@ -173,11 +186,11 @@ func (d *decoder) compilePayload(path, typename string, payload any, vars []stri
 		}
 		template, err := expression.ParseTemplate(text, vars)
 		if err != nil {
-			d.errorf(path, "%v", err)
+			report(path, "%v", err)
 		}
 		for _, text := range template.PlainTexts() {
 			if _, err := tasks.References(text); err != nil && mayReferToSecrets(typename, field) {
-				d.errorf(path, "want the whole name of a secret, as $${env:NAME} or $${file:/path}, and no expression in it")
+				report(path, "want the whole name of a secret, as $${env:NAME} or $${file:/path}, and no expression in it")
 			}
 		}
 		return template, nil

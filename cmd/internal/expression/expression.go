@@ -33,9 +33,8 @@ type program struct {
 	allowedVars []string
 	code        *vm.Program
 	usedVars    map[string]bool
-	columns     []string // of row
-	byHost      bool     // see ByHost
-	rejected    error    // the first error of Visit, or nil
+	byHost      bool  // see ByHost
+	rejected    error // the first error of Visit, or nil
 }
 
 // compile compiles an expression. what is the kind of expression, such as "key expression".
@@ -221,8 +220,8 @@ func (p *program) Visit(node *ast.Node) {
 		p.usedVars[n.Value] = true
 	case *ast.MemberNode:
 		name, isName := n.Property.(*ast.StringNode)
-		if isName && n.Node.String() == "row" {
-			p.columns = append(p.columns, name.Value)
+		if isName && n.Node.String() == "row" && !slices.Contains(p.allowedVars, "row."+name.Value) {
+			err = fmt.Errorf("there is no column %q: want one of %s", name.Value, strings.Join(p.allowedVars[1:], ", "))
 		}
 	case *ast.CallNode:
 		p.byHost = p.byHost || n.Callee.String() == "host" && len(n.Arguments) == 1 && n.Arguments[0].String() == "payload.url"

@@ -24,12 +24,11 @@ type Source interface {
 	values(used map[string]bool) (map[string]any, error)
 }
 
-// The variables of expressions about a job, a finished job, a schedule and a row of a CSV file.
+// The variables of expressions about a job, a finished job and a schedule.
 var (
 	JobVars  = []string{"payload", "task"}
 	DoneVars = []string{"payload", "task", "result"}
 	TickVars = []string{"tick"}
-	RowVars  = []string{"row"}
 
 	responseVars = []string{"status", "header", "body", "json", "payload", "task"}
 
@@ -50,6 +49,15 @@ func (t Tick) values(map[string]bool) (map[string]any, error) {
 
 // Row is a row of a CSV file: the texts of its columns.
 type Row map[string]string
+
+// RowVars returns the variables of expressions about a row with the columns.
+func RowVars(columns []string) []string {
+	vars := []string{"row"}
+	for _, name := range columns {
+		vars = append(vars, "row."+name)
+	}
+	return vars
+}
 
 func (r Row) values(map[string]bool) (map[string]any, error) {
 	return map[string]any{"row": map[string]string(r)}, nil

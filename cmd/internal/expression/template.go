@@ -6,8 +6,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/headgate/headgate/internal/redact"
 )
 
 // Template is text with expressions, such as "report of ${tick.Year()}". $${ means a plain ${.
@@ -106,58 +104,6 @@ func (t Template) Text(from Source) (string, error) {
 		b.WriteString(text)
 	}
 	return b.String(), nil
-}
-
-// JSON returns the value of the template of a JSON text. Within a JSON string, an expression becomes the
-// text of its value, with the escapes of JSON. Elsewhere it becomes its value in JSON.
-func (t Template) JSON(from Source) (string, error) {
-	var b strings.Builder
-	inString := false
-	for _, p := range t.parts {
-		text := p.text
-		if p.expression == nil {
-			inString = endsInString(text, inString)
-		} else {
-			value, err := evaluate(p.expression, from, func(value any) (any, error) {
-				if inString {
-					return inline(value)
-				}
-				return notNil(value)
-			})
-			if err != nil {
-				return "", err
-			}
-			if text = redact.Encode(value, ""); inString {
-				text = text[1 : len(text)-1] // without the quotes
-			}
-		}
-		b.WriteString(text)
-	}
-	return b.String(), nil
-}
-
-// endsInString reports whether a part of a JSON text ends within a string. inString says whether it
-// begins within one.
-func endsInString(text string, inString bool) bool {
-	for i := 0; i < len(text); i++ {
-		switch {
-		case text[i] == '"':
-			inString = !inString
-		case text[i] == '\\' && inString:
-			i++
-		}
-	}
-	return inString
-}
-
-// Columns returns the columns of row that the template uses.
-func (t Template) Columns() (names []string) {
-	for _, p := range t.parts {
-		if p.expression != nil {
-			names = append(names, p.expression.columns...)
-		}
-	}
-	return names
 }
 
 // String returns the template as written.

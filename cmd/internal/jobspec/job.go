@@ -133,7 +133,7 @@ func (j Job) Task(more ...asynq.Option) *asynq.Task {
 	}
 	task := scheduler.NewTask(j.Type, j.Payload, append(opts, more...)...)
 	if !j.Row.IsZero() {
-		task.Headers()[HeaderRow] = j.Row.String()
+		task.Headers()[HeaderRow] = j.Row.header()
 	}
 	return task
 }

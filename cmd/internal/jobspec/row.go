@@ -7,7 +7,8 @@ import (
 	"github.com/headgate/headgate/internal/redact"
 )
 
-// HeaderRow is the header of a task that has the row from which the task was made, as JSON.
+// HeaderRow is the header of a task that has the row from which the task was made: a list of
+// the columns and one of the values.
 const HeaderRow = "headgate-row"
 
 // Row is a row of a CSV file. Each column has one value.
@@ -29,26 +30,14 @@ func (r Row) MarshalJSON() ([]byte, error) { return []byte(r.String()), nil }
 func (r Row) IsZero() bool { return len(r.Columns) == 0 }
 
 // RowOf returns the row in a task's headers, or the zero Row if there is none.
-func RowOf(headers map[string]string) (r Row) {
-	if !json.Valid([]byte(headers[HeaderRow])) {
+func RowOf(headers map[string]string) Row {
+	var stored [2][]string
+	err := json.Unmarshal([]byte(headers[HeaderRow]), &stored)
+	if err != nil || len(stored[0]) != len(stored[1]) {
 		return Row{}
 	}
-	decoder := json.NewDecoder(strings.NewReader(headers[HeaderRow]))
-	for {
-		token, err := decoder.Token()
-		if err != nil {
-			return r
-		}
-		text, isText := token.(string)
-		_, isBracket := token.(json.Delim)
-		switch {
-		case isBracket:
-		case !isText:
-			return Row{}
-		case len(r.Columns) == len(r.Values):
-			r.Columns = append(r.Columns, text)
-		default:
-			r.Values = append(r.Values, text)
-		}
-	}
+	return Row{stored[0], stored[1]}
 }
+
+// header returns the value of HeaderRow.
+func (r Row) header() string { return redact.Encode([][]string{r.Columns, r.Values}, "") }

@@ -3,7 +3,6 @@ package throttle
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -36,7 +35,7 @@ func (s *shared) Origin(ctx context.Context, name string) (Origin, error) {
 		fields[i], _ = reply[i].(string)
 	}
 	o := Origin{Set: fields[0] != fields[1], At: time.UnixMicro(number(fields[2])), By: fields[3]}
-	if config, ok := parseText(name, fields[1]); ok {
+	if config, ok := s.ParseText(name, fields[1]); ok {
 		o.Config = &config
 	}
 	return o, nil
@@ -56,43 +55,31 @@ func (s *shared) Unset(ctx context.Context, name string) error {
 }
 
 // ParseText returns the limit that String wrote as the text. ok is false for any other text.
-func (s *shared) ParseText(name, text string) (l Limit, ok bool) { return parseText(name, text) }
-
-func parseText(name, text string) (l Limit, ok bool) {
-	kind, rest, _ := strings.Cut(text, " ")
-	l = Limit{Name: name, Kind: Kind(kind)}
-	words := strings.Fields(rest)
-	if l.Kind != Concurrency {
-		words = slices.Insert(words, 0, "rate")
+func (s *shared) ParseText(name, text string) (l Limit, ok bool) {
+	kind, settings, _ := strings.Cut(text+" ", " ")
+	value := func(setting string) string { // a wrong value becomes a zero value, and the text differs
+		_, after, _ := strings.Cut(" "+settings, " "+setting+" ")
+		word, _, _ := strings.Cut(after, " ")
+		return word
 	}
-	var adapt Adapt
-	for len(words) > 1 || slices.Equal(words, []string{"adapt"}) {
-		if words[0] == "adapt" {
-			l.Adapt, words = &adapt, words[1:]
-			continue
-		}
-		value := words[1] // a wrong value becomes a zero value, and the text differs
-		switch words[0] {
-		case "rate":
-			l.Rate, _ = ParseRate(value)
-		case "capacity":
-			l.Capacity, _ = strconv.Atoi(value)
-		case "margin":
-			l.Margin, _ = duration.Parse(value)
-		case "zone":
-			l.Zone = value
-		case "apps":
-			l.Apps = strings.Split(value, ",")
-		case "lease":
-			l.Lease, _ = duration.Parse(value)
-		case "max_block":
-			l.MaxBlock, _ = duration.Parse(value)
-		case "min":
-			adapt.Min, _ = ParseRate(value)
-		case "latency":
-			adapt.Latency, _ = duration.Parse(value)
-		}
-		words = words[2:]
+	span := func(setting string) time.Duration {
+		d, _ := duration.Parse(value(setting))
+		return d
+	}
+	l = Limit{Name: name, Kind: Kind(kind)}
+	if apps := value("apps"); apps != "" {
+		l.Apps = strings.Split(apps, ",")
+		settings = strings.Replace(settings, "apps "+apps, "", 1) // an app can have the name of a setting
+	}
+	if rate, _, _ := strings.Cut(settings, " "); l.Kind != Concurrency {
+		l.Rate, _ = ParseRate(rate)
+	}
+	l.Capacity, _ = strconv.Atoi(value("capacity"))
+	l.Margin, l.Zone = span("margin"), value("zone")
+	l.Lease, l.MaxBlock = span("lease"), span("max_block")
+	if strings.Contains(settings, "adapt ") {
+		l.Adapt = &Adapt{Latency: span("latency")}
+		l.Adapt.Min, _ = ParseRate(value("min"))
 	}
 	return l, l.Validate() == nil && l.String() == text
 }

@@ -21,7 +21,9 @@ func TestParseText(t *testing.T) {
 		{Kind: throttle.Funnel, Rate: throttle.Rate{N: 1, Per: 90 * time.Minute}, Capacity: 4},
 		{Kind: throttle.TokenBucket, Rate: second, Capacity: 7, Adapt: &throttle.Adapt{}},
 		{Kind: throttle.SlidingWindow, Rate: second, Adapt: &throttle.Adapt{Min: throttle.PerMinute(1), Latency: time.Second}},
-		{Kind: throttle.Concurrency, Capacity: 5, Lease: 36 * time.Hour},
+		{Kind: throttle.SlidingLog, Rate: second, Apps: []string{"adapt"}, MaxBlock: time.Hour},
+		{Kind: throttle.SlidingLog, Rate: second, Apps: []string{"zone"}, MaxBlock: time.Hour},
+		{Kind: throttle.Concurrency, Capacity: 5, Apps: []string{"lease"}, Lease: 36 * time.Hour},
 	} {
 		l.Name = "l"
 		must(t, l.Validate())

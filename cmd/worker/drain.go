@@ -71,19 +71,15 @@ func (c *drainCommand) find(all []stats.Process) (found []stats.Process, err err
 		return all, nil
 	}
 	for _, name := range c.Workers {
-		before := len(found)
-		for _, w := range all {
-			if name == w.Name() || name == w.Host {
-				found = append(found, w)
-			}
-		}
-		if len(found) == before {
+		named := slices.DeleteFunc(slices.Clone(all), func(w stats.Process) bool { return name != w.Name() && name != w.Host })
+		if len(named) == 0 {
 			var names []string
 			for _, w := range all {
 				names = append(names, w.Name())
 			}
 			return nil, cli.Usagef("worker %q does not run: want one of %s", name, strings.Join(names, ", "))
 		}
+		found = append(found, named...)
 	}
 	return found, nil
 }
@@ -94,7 +90,7 @@ const drainPause = 500 * time.Millisecond
 // waitUntilDrained prints what each worker does until all have no job or have ended.
 func waitUntilDrained(ctx context.Context, q *inspect.Queues, workers []stats.Process, orders map[string]string, stdio cli.IO) (result error) {
 	printed, obeyed := map[string]string{}, map[string]bool{}
-	for left := len(workers); left > 0; {
+	for {
 		now, err := q.Workers(ctx)
 		if ctx.Err() != nil {
 			fmt.Fprintln(stdio.Err, cli.Named(`worker: no longer waiting; the workers take no new jobs until "worker drain --undo" or a restart`))
@@ -103,7 +99,7 @@ func waitUntilDrained(ctx context.Context, q *inspect.Queues, workers []stats.Pr
 		if err != nil {
 			return err
 		}
-		left = 0
+		left := 0
 		for _, w := range workers {
 			text, waits := "has stopped", false
 			if i := slices.IndexFunc(now, func(other stats.Process) bool { return other.ID == w.ID }); i >= 0 {
@@ -122,12 +118,14 @@ func waitUntilDrained(ctx context.Context, q *inspect.Queues, workers []stats.Pr
 				left++
 			}
 		}
+		if left == 0 {
+			return result
+		}
 		select {
 		case <-ctx.Done():
-		case <-time.After(min(drainPause, time.Duration(left)*drainPause)):
+		case <-time.After(drainPause):
 		}
 	}
-	return result
 }
 
 // drainProgress says what a worker does, and whether to wait for it. obeys is whether it knows the order,

@@ -25,39 +25,33 @@ const (
 // Name returns the name by which an operator names the process, such as host:1234.
 func (p Process) Name() string { return fmt.Sprintf("%s:%d", p.Host, p.PID) }
 
-// Drain orders processes of a scope to take no new jobs. It returns the IDs of the orders by the IDs of
-// the processes. An order ends with its process. The processes know it within two seconds, or with their
+// Drain orders processes of a scope to take no new jobs. It returns the orders in force by the IDs of the
+// processes. An order ends with its process. The processes know it within two seconds, or with their
 // next sign of life if the notification gets lost.
 func Drain(ctx context.Context, waits *waitdb.DB, processes ...Process) (orders map[string]string, err error) {
 	rdb, prefix := waits.Scope()
-	key, inForce := prefix+"drained", map[string]*redis.StringCmd{}
+	var inForce *redis.MapStringStringCmd
 	_, err = rdb.TxPipelined(ctx, func(tx redis.Pipeliner) error {
 		for _, p := range processes {
-			tx.HSetNX(ctx, key, p.ID, uuid.NewString()) // an order that is in force stays, because its operator waits
-			inForce[p.ID] = tx.HGet(ctx, key, p.ID)
+			tx.HSetNX(ctx, prefix+"drained", p.ID, uuid.NewString()) // an order that is in force stays, because its operator waits
 		}
-		tx.PExpire(ctx, key, lostRetention)
+		tx.PExpire(ctx, prefix+"drained", lostRetention)
+		inForce = tx.HGetAll(ctx, prefix+"drained")
 		return nil
 	})
-	if err != nil {
-		return nil, err
+	if err == nil {
+		err = waits.NotifyDrained(ctx)
 	}
-	orders = map[string]string{}
-	for id, order := range inForce {
-		orders[id] = order.Val()
-	}
-	return orders, waits.NotifyDrained(ctx)
+	return inForce.Val(), err
 }
 
 // EndDrain orders processes to take jobs again.
 func EndDrain(ctx context.Context, waits *waitdb.DB, processes ...Process) error {
 	rdb, prefix := waits.Scope()
-	var ids []string
 	for _, p := range processes {
-		ids = append(ids, p.ID)
-	}
-	if err := rdb.HDel(ctx, prefix+"drained", ids...).Err(); err != nil {
-		return err
+		if err := rdb.HDel(ctx, prefix+"drained", p.ID).Err(); err != nil {
+			return err
+		}
 	}
 	return waits.NotifyDrained(ctx)
 }

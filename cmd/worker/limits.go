@@ -56,6 +56,7 @@ type limitView struct {
 	Keys          int           `json:"keys"`           // number of keys for which jobs wait
 	PermitsWanted int           `json:"permits_wanted"` // permits that the waiting jobs need
 	ETA           *cli.ETA      `json:"eta_s,omitempty"`
+	Usage         []usageView   `json:"usage,omitempty"` // only in "limits show"
 	Waiting       []backlogView `json:"waiting,omitempty"`
 	Blocked       []keyView     `json:"blocked,omitempty"`
 	Overrides     []keyView     `json:"overrides,omitempty"`
@@ -173,55 +174,19 @@ type limitsShow struct {
 	JSON bool   `help:"Print a JSON object."`
 }
 
-func (c *limitsShow) Run(ctx context.Context, q *inspect.Queues, stdio cli.IO) error {
+func (c *limitsShow) Run(ctx context.Context, conn *connection, q *inspect.Queues, stdio cli.IO) error {
 	limit, err := q.Definition(ctx, c.Name)
 	if err != nil {
 		return err
 	}
 	views, err := limitViews(ctx, q, false, limit)
+	if err == nil {
+		views[0].Usage, err = readUsage(ctx, conn.conf, q, views[0])
+	}
 	if err != nil {
 		return err
 	}
 	return cli.Print(stdio.Out, c.JSON, views[0])
-}
-
-type limitsPeek struct {
-	limitKey
-	JSON bool `help:"Print a JSON object."`
-}
-
-func (c *limitsPeek) Run(ctx context.Context, conn *connection, q *inspect.Queues, stdio cli.IO) error {
-	key, err := c.normalized(conn.conf)
-	if err != nil {
-		return err
-	}
-	d, err := q.Peek(ctx, c.Name, key)
-	if err != nil {
-		return usageUnlessDown(err)
-	}
-	if d.Outcome == throttle.NoLimit {
-		return errors.New(d.String())
-	}
-	limit, err := q.Definition(ctx, c.Name)
-	if err != nil {
-		return err
-	}
-	view := struct {
-		Limit        string      `json:"limit"`
-		Key          string      `json:"key,omitempty"`
-		Remaining    int         `json:"remaining"`
-		Capacity     int         `json:"capacity"`
-		RetryAfter   cli.Seconds `json:"retry_after_s"`
-		ResetAfter   cli.Seconds `json:"reset_after_s"`
-		Paused       bool        `json:"paused,omitempty"`
-		BlockedUntil time.Time   `json:"blocked_until,omitzero"`
-	}{c.Name, key, d.Remaining, d.Capacity, cli.Seconds(d.RetryAfter), cli.Seconds(d.ResetAfter), limit.Paused, time.Time{}}
-	for _, b := range limit.Blocks {
-		if b.Key == key {
-			view.BlockedUntil = b.Until
-		}
-	}
-	return cli.Print(stdio.Out, c.JSON, view)
 }
 
 // usageUnlessDown turns the limiter's error about an argument into a usage error. Other errors stay

@@ -33,8 +33,9 @@ func TestFits(t *testing.T) {
 	}
 	_, err := w.limiter.AllowN(ctx, long, "", 9_999_999)
 	w.must(err)
-	_, err = w.limiter.AllowN(ctx, "keyed", key, 1_000_000)
+	d, err := w.limiter.AllowN(ctx, "keyed", key, 1_000_000)
 	w.must(err)
+	w.must(w.limiter.Settle(ctx, d, "keyed", key, 9_999_999))
 	for i := range 90 {
 		id := fmt.Sprintf("%02d-%s", i, strings.Repeat("0123456789abcdef", 4))
 		w.enqueue(id, "monthly", "")
@@ -58,6 +59,11 @@ func TestFits(t *testing.T) {
 		}
 		var text string
 		do(browser, t, "limits", chromedp.Navigate(url+"/"), chromedp.WaitVisible(`#limit-monthly`), chromedp.Text(`#limit-monthly`, &text))
+		var owed string
+		do(browser, t, "key", chromedp.Navigate(url+"/?open=keyed"), chromedp.WaitVisible(`[aria-label=Keys]`), chromedp.Text(`[aria-label=Keys]`, &owed))
+		if !strings.Contains(owed, " owed") {
+			t.Errorf("the key's row does not say what is owed:\n%s", owed)
+		}
 		if size == "1280" && !regexp.MustCompile(`20\d\d-\d\d-\d\d \d\d:\d\d`).MatchString(text) {
 			t.Errorf("the limit's row has no time in another year:\n%s", text)
 		}

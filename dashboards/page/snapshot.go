@@ -159,6 +159,8 @@ func (r limitRow) Used() string {
 		return ""
 	case !r.Keyed && (m.PerSecond == 0 || r.Windowed()):
 		return display.Number(m.Used()) + " of " + display.Number(m.Capacity)
+	case !r.Keyed && m.Owed > 0:
+		return perSecond(r.Permits) + " of " + perSecond(m.PerSecond) + " /s, " + display.Count(m.Owed, "permit") + " owed"
 	case !r.Keyed:
 		return perSecond(r.Permits) + " of " + perSecond(m.PerSecond) + " /s"
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -222,6 +223,7 @@ func joinMeter(meters []waitdb.Meter, m waitdb.Meter) []waitdb.Meter {
 	sum := &meters[i]
 	sum.Capacity += m.Capacity
 	sum.Left += m.Left
+	sum.Owed += m.Owed
 	sum.Wanted += m.Wanted
 	sum.Reserved += m.Reserved
 	sum.PerSecond += m.PerSecond
@@ -229,19 +231,36 @@ func joinMeter(meters []waitdb.Meter, m waitdb.Meter) []waitdb.Meter {
 	return meters
 }
 
-// Peek returns what a key of a limit has left, without taking a permit. For a divided limit, the
-// permits are the sums over the shards.
-func (q *Queues) Peek(ctx context.Context, limit, key string) (throttle.Decision, error) {
+// Usage is how much of a key of a limit is used.
+type Usage struct {
+	waitdb.Meter
+	// Remaining is the number of permits that a new call could take now. It is 0 while the limit is
+	// paused or the key is blocked.
+	Remaining  int
+	ResetAfter time.Duration // time until all permits are free again, if no call takes more
+	Missing    string        // why the limit cannot be used; "" if it can
+}
+
+// Peek returns how much of a key of a limit is used, without taking a permit. For a divided limit,
+// the permits are the sums over the shards.
+func (q *Queues) Peek(ctx context.Context, limit, key string) (u Usage, err error) {
 	parts, err := readAll(ctx, q.places(limit, &key), func(ctx context.Context, in *Queues) (throttle.Decision, error) {
-		return in.Limiter.AllowN(ctx, limit, key, 0)
+		return in.Limiter.AllowN(ctx, limit, key, 0) // always allowed, so it does not say when the next permit comes
 	})
-	sum := parts[0]
-	for _, d := range parts[1:] {
-		sum.Remaining += d.Remaining
-		sum.Capacity += d.Capacity
-		sum.RetryAfter, sum.ResetAfter = min(sum.RetryAfter, d.RetryAfter), max(sum.ResetAfter, d.ResetAfter)
+	if err != nil {
+		return u, err
 	}
-	return sum, err
+	for _, d := range parts {
+		if d.Outcome == throttle.NoLimit {
+			return Usage{Missing: d.String()}, nil
+		}
+		u.Remaining, u.ResetAfter = u.Remaining+d.Remaining, max(u.ResetAfter, d.ResetAfter)
+	}
+	meters, err := q.Meters(ctx, limit, []string{key})
+	if err == nil && len(meters) > 0 {
+		u.Meter = meters[0]
+	}
+	return u, err
 }
 
 func (q *Queues) partIn(part shard.Shard, limit throttle.Limit) (throttle.Limit, error) {

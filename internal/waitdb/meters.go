@@ -2,6 +2,7 @@ package waitdb
 
 import (
 	"context"
+	"math"
 	"time"
 
 	"github.com/headgate/headgate/internal/meter"
@@ -11,10 +12,15 @@ import (
 // Meter is the state of one key of a limit.
 type Meter struct {
 	Limit, Key string
+	Kind       string // as in package meter
 	// Capacity is the most permits that can be taken at once. It is 0 if the limit does not exist.
 	Capacity int
 	// Left is the number of free permits, including those that are reserved for granted jobs.
 	Left int
+	// Owed is the number of permits of a funnel or a token bucket that calls have used beyond those
+	// that were free, as after Settle. The next permit comes after them. It is 0 while the meter is
+	// closed.
+	Owed int
 	// Wanted is the number of permits that all waiting and granted jobs need, and Reserved is the
 	// part of it that is reserved for granted jobs.
 	Wanted, Reserved int
@@ -70,12 +76,19 @@ func (db *DB) Meters(ctx context.Context, withStates bool, needs ...throttle.Nee
 // read reads a row of lua/limits/read_meters.lua.
 func (m *Meter) read(r row, now int64) {
 	kind := r.text(0)
+	m.Kind = kind
 	m.Capacity, m.Left, m.NextIn = int(r.us(3)), int(r.us(4)), microseconds(max(0, r.us(5)-now))
 	m.Reserved, m.Wanted, m.Lanes = int(r.us(6)), int(r.us(6))+int(r.us(7)), int(r.us(8))
 	m.Known, m.Paused, m.Blocked = r.is(9), r.is(10), int(r.us(11))
 	m.Closed = m.Paused || r.us(12) > 0
 	if kind != meter.Concurrency {
 		m.PerSecond = float64(r.us(1)) / r.duration(2).Seconds()
+	}
+	if (kind == meter.Funnel || kind == meter.TokenBucket) && !m.Closed {
+		// Until NextIn come the permits that are owed, the reserved ones and one more. The time is
+		// rounded up to a microsecond.
+		coming := (m.NextIn - time.Microsecond).Seconds() * m.PerSecond
+		m.Owed = max(0, int(math.Ceil(coming))-1-m.Reserved)
 	}
 	if len(r) < 18 {
 		return

@@ -28,7 +28,7 @@ func (c *command) checkCSV() error {
 	case c.File == "":
 		return errors.New("--csv: want a FILE, or - for standard input")
 	case c.Type == "" || c.Payload == "":
-		return errors.New("a CSV file needs --type TYPE, and --payload with the names of columns, such as --payload '{\"url\": \"${row.url}\"}'")
+		return errors.New("a CSV file needs --type TYPE, and --payload with the names of columns, such as --payload '{\"url\": ${row.url}}'")
 	case c.Separator == `\t`:
 		c.Separator = "\t"
 	case utf8.RuneCountInString(c.Separator) != 1 || strings.ContainsAny(c.Separator, "\"\r\n"):

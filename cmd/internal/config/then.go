@@ -167,7 +167,8 @@ func replaceLeaves(path, field string, value any, replace func(path, field strin
 
 // ParsePayload returns a payload in JSON for FillPayload. Its texts can be templates.
 func ParsePayload(typename, text string, vars []string) (payload any, err error) {
-	if payload, err = redact.Decode([]byte(text), len(text)); err != nil {
+	quoted := expression.QuoteBare(text)
+	if payload, err = redact.Decode([]byte(quoted), len(quoted)); err != nil {
 		return nil, fmt.Errorf("%s is not JSON: %w", strictjson.Shorten([]byte(text)), err)
 	}
 	payload = compilePayload("", typename, payload, vars, func(path, format string, args ...any) {

@@ -1,6 +1,7 @@
 package expression
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -49,6 +50,33 @@ func ParseTemplate(text string, allowedVars []string) (Template, error) {
 		text = rest[end+1:]
 	}
 	return t, nil
+}
+
+// QuoteBare puts quotes around each ${…} in JSON that is not in a text, as in {"url": ${row.url}}.
+func QuoteBare(text string) string {
+	var quoted strings.Builder
+	for inText := false; text != ""; {
+		length, isBare := 1, false
+		switch {
+		case inText && text[0] == '\\':
+			length = min(2, len(text))
+		case text[0] == '"':
+			inText = !inText
+		case !inText && strings.HasPrefix(text, "${"):
+			end := closingBrace(text[2:])
+			if isBare = end >= 0; isBare {
+				length = end + len("${}")
+			}
+		}
+		piece := text[:length]
+		text = text[length:]
+		if isBare {
+			inQuotes, _ := json.Marshal(piece) // a string has no error
+			piece = string(inQuotes)
+		}
+		quoted.WriteString(piece)
+	}
+	return quoted.String()
 }
 
 // closingBrace returns the index of the } that ends an expression, or -1. It skips nested and quoted

@@ -81,3 +81,19 @@ func FuzzTemplate(target *testing.F) {
 		}
 	})
 }
+
+func TestQuoteBare(t *testing.T) {
+	for text, want := range map[string]string{
+		`{"url": ${row.url}}`:                    `{"url": "${row.url}"}`,
+		`[${row["a}b"]},${1}]`:                   `["${row[\"a}b\"]}","${1}"]`,
+		`{"a\"${b}": "${c} \\", "d": ${e}}`:      `{"a\"${b}": "${c} \\", "d": "${e}"}`,
+		`{"n": 1, "open": ${`:                    `{"n": 1, "open": ${`,
+		`"\`:                                     `"\`,
+		`${`:                                     `${`,
+		`{"text": "costs $${x}", "${y}": true} `: `{"text": "costs $${x}", "${y}": true} `,
+	} {
+		if got := QuoteBare(text); got != want {
+			t.Errorf("%s becomes %s, want %s", text, got, want)
+		}
+	}
+}

@@ -6,6 +6,7 @@ import (
 )
 
 func TestRecorded(t *testing.T) {
+	const module = "github.com/headgate/headgate"
 	for _, test := range []struct {
 		name string
 		info debug.BuildInfo
@@ -22,7 +23,7 @@ func TestRecorded(t *testing.T) {
 		}}, "(devel)"},
 		{"no headgate", debug.BuildInfo{}, "(devel)"},
 	} {
-		if got := recorded(&test.info); got != test.want {
+		if got := recorded(&test.info, module); got != test.want {
 			t.Errorf("%s: %s, want %s", test.name, got, test.want)
 		}
 	}

@@ -32,10 +32,7 @@ func (b *batchEnds) note(name, queue string) {
 	}
 	b.names[name] = queue
 	b.mu.Unlock()
-	select {
-	case b.wake <- struct{}{}:
-	default:
-	}
+	offer(b.wake)
 }
 
 func (b *batchEnds) take() map[string]string {

@@ -55,13 +55,10 @@ func (e *enqueuer) waitForBatch(ctx context.Context) error {
 		}
 		fmt.Fprintf(e.stdio.Err, "%s: waiting for batch %s\n", cli.Enqueue, e.defaults.Batch)
 	}
-	wait := batch.Wait{Name: e.defaults.Batch, Config: e.config, Redis: e.rdb, Results: e.results, Command: cli.Enqueue, IO: e.stdio}
+	wait := batch.Wait{Name: e.defaults.Batch, Config: e.config, Redis: e.rdb, Results: e.results, Command: cli.Enqueue, Quiet: e.json, IO: e.stdio}
 	b, err := wait.Run(ctx)
-	if b.Ended.IsZero() {
-		return err
-	}
-	if e.waited = &b; !e.json {
-		fmt.Fprintln(e.stdio.Out, batch.Text(b))
+	if !b.Ended.IsZero() {
+		e.waited = &b
 	}
 	return err
 }

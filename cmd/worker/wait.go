@@ -1,8 +1,8 @@
 package main
 
 import (
+	"cmp"
 	"context"
-	"fmt"
 
 	"github.com/headgate/headgate/cmd/internal/batch"
 	"github.com/headgate/headgate/cmd/internal/cli"
@@ -29,18 +29,10 @@ func (c *waitCommand) Run(ctx context.Context, conn *connection, stdio cli.IO) e
 			return err
 		}
 	}
-	wait := batch.Wait{Name: c.Batch, Config: conf, Redis: rdb, Results: c.Results, Command: cli.Worker, IO: stdio}
-	b, failed := wait.Run(ctx)
-	switch {
-	case b.Ended.IsZero():
-		return failed
-	case c.JSON:
-		err = cli.JSON(stdio.Out, b)
-	default:
-		_, err = fmt.Fprintln(stdio.Out, batch.Text(b))
+	wait := batch.Wait{Name: c.Batch, Config: conf, Redis: rdb, Results: c.Results, Command: cli.Worker, Quiet: c.JSON, IO: stdio}
+	b, err := wait.Run(ctx)
+	if c.JSON && !b.Ended.IsZero() {
+		err = cmp.Or(cli.JSON(stdio.Out, b), err)
 	}
-	if err != nil {
-		return err
-	}
-	return failed
+	return err
 }

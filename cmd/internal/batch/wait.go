@@ -30,13 +30,15 @@ type Wait struct {
 	Redis   redis.UniversalClient
 	Results string // the file for the results of the jobs, or ""
 	Command string // the name of the command
+	Quiet   bool   // the caller prints the counts
 	IO      cli.IO
 
 	first     scheduler.Batch // as the first call of show got it
 	firstTime time.Time
 }
 
-// Run returns the final counts of the batch, and the exit code Failed if a job has failed for good.
+// Run prints the final counts of the batch and returns them, with the exit code Failed if a job has failed
+// for good.
 func (w *Wait) Run(ctx context.Context) (scheduler.Batch, error) {
 	var file *os.File
 	if w.Results != "" {
@@ -54,7 +56,10 @@ func (w *Wait) Run(ctx context.Context) (scheduler.Batch, error) {
 		return b, ctx.Err()
 	case err != nil:
 		return b, err
-	case file != nil:
+	case !w.Quiet:
+		_, err = fmt.Fprintf(w.IO.Out, "batch %s ended: %s, %d completed, %d failed, %d deleted\n", w.Name, display.Count(b.Jobs, "job"), b.Completed, b.Failed, b.Deleted)
+	}
+	if err == nil && file != nil {
 		err = w.write(ctx, file)
 	}
 	if err == nil && b.Failed > 0 {
@@ -134,9 +139,4 @@ func (w *Wait) write(ctx context.Context, file *os.File) error {
 	}
 	fmt.Fprintf(w.IO.Err, "%s: wrote %s to %s\n", w.Command, display.Count(n, "result"), w.Results)
 	return file.Close()
-}
-
-// Text says how a batch has ended.
-func Text(b scheduler.Batch) string {
-	return fmt.Sprintf("batch %s ended: %s, %d completed, %d failed, %d deleted", b.Name, display.Count(b.Jobs, "job"), b.Completed, b.Failed, b.Deleted)
 }

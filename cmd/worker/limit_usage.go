@@ -23,7 +23,8 @@ type usageView struct {
 	Capacity      int         `json:"capacity"`
 	Owed          int         `json:"owed,omitempty"` // permits used beyond the free ones, as after Settle
 	PermitsWanted int         `json:"permits_wanted,omitempty"`
-	NextPermit    *cli.ETA    `json:"next_permit_in_s,omitempty"` // only if none remains
+	NextPermit    *cli.ETA    `json:"next_permit_in_s,omitempty"`      // only if none is free
+	ForJobs       bool        `json:"free_for_waiting_jobs,omitempty"` // none remains, because waiting jobs need the free ones
 	ResetAfter    cli.Seconds `json:"reset_after_s"`
 
 	kind string
@@ -34,7 +35,8 @@ func newUsageView(key string, u inspect.Usage) usageView {
 		Key: key, Used: u.Used(), Remaining: u.Remaining, Capacity: u.Capacity, Owed: u.Owed,
 		PermitsWanted: u.Wanted, ResetAfter: cli.Seconds(u.ResetAfter), kind: u.Kind,
 	}
-	if u.Remaining == 0 {
+	v.ForJobs = u.Remaining == 0 && u.NextIn == 0
+	if u.Remaining == 0 && !v.ForJobs {
 		v.NextPermit = new(cli.ETA(forecast.Estimate{Known: u.Known, StartsIn: u.NextIn}))
 	}
 	return v
@@ -52,6 +54,9 @@ func (v usageView) String() string {
 	}
 	if v.Owed > 0 {
 		text += ", " + display.Count(v.Owed, "permit") + " owed"
+	}
+	if v.ForJobs {
+		text += ", the free ones are for waiting jobs"
 	}
 	if v.NextPermit != nil {
 		text += fmt.Sprintf(", the next is free %s", v.NextPermit)
@@ -94,7 +99,7 @@ type limitsPeek struct {
 }
 
 func (limitsPeek) Help() string {
-	return `REMAINING permits can be taken now. If none remains, NEXT PERMIT is when one is free again. OWED permits were used beyond the free ones, because a call cost more than it had taken: they come back first. PERMITS WANTED is what waiting jobs need; they come before new calls. RESET AFTER is the time until all permits are free. For a concurrency limit, USED is the number of slots in use.`
+	return `REMAINING permits can be taken now. If none remains, NEXT PERMIT is when one is free again. OWED permits were used beyond the free ones, because a call cost more than it had taken: they come back first. PERMITS WANTED is what waiting jobs need; they come before new calls, and if they need all free permits, none remains. RESET AFTER is the time until all permits are free. For a concurrency limit, USED is the number of slots in use.`
 }
 
 func (c *limitsPeek) Run(ctx context.Context, conn *connection, q *inspect.Queues, stdio cli.IO) error {

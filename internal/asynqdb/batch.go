@@ -110,24 +110,23 @@ func (db DB) Batch(ctx context.Context, name string) (BatchRecord, error) {
 // CountBatch returns how many jobs of the batch are in each state, and ErrBatchLost if there are
 // fewer than before.
 func (db DB) CountBatch(ctx context.Context, b BatchRecord) (counts [BatchFollowUp]int64, err error) {
-	all, states := map[string]*redis.IntCmd{}, [BatchFollowUp][]*redis.IntCmd{}
+	counted := map[string][]*redis.IntCmd{} // by state
 	_, err = db.Redis.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for queue := range b.queues {
-			all[queue] = p.ZCard(ctx, batchKey(queue, b.Name))
-			for state := range states {
+			for state := range counts {
 				score := strconv.Itoa(state)
-				states[state] = append(states[state], p.ZCount(ctx, batchKey(queue, b.Name), score, score))
+				counted[queue] = append(counted[queue], p.ZCount(ctx, batchKey(queue, b.Name), score, score))
 			}
 		}
 		return nil
 	})
-	for state, queues := range states {
-		for _, n := range queues {
+	for queue, states := range counted {
+		sum := int64(0)
+		for state, n := range states {
 			counts[state] += n.Val()
+			sum += n.Val()
 		}
-	}
-	for queue, n := range all {
-		if err == nil && n.Val() < b.queues[queue] {
+		if err == nil && sum < b.queues[queue] {
 			err = ErrBatchLost
 		}
 	}

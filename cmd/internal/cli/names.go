@@ -16,14 +16,13 @@ var Worker, Enqueue = "worker", "enqueue"
 // with the command's, the other command has the same prefix.
 func setNames(command, program string) {
 	name := strings.TrimSuffix(filepath.Base(program), ".exe")
-	prefix, _ := strings.CutSuffix(name, command)
-	if prefix == name {
-		prefix = "" // the user has renamed the program
-	}
-	Worker, Enqueue = prefix+"worker", prefix+"enqueue"
-	if command == "worker" {
+	prefix, isPrefixed := strings.CutSuffix(name, command)
+	switch {
+	case isPrefixed:
+		Worker, Enqueue = prefix+"worker", prefix+"enqueue"
+	case command == "worker":
 		Worker = name
-	} else {
+	default:
 		Enqueue = name
 	}
 }

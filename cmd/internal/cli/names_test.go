@@ -21,6 +21,7 @@ func TestNames(t *testing.T) {
 		{"enqueue", "bin/headgate-enqueue.exe", "headgate-worker", "headgate-enqueue"},
 		{"worker", "hg", "hg", "enqueue"},
 	} {
+		Worker, Enqueue = "worker", "enqueue"
 		setNames(test.command, test.program)
 		if Worker != test.worker || Enqueue != test.enqueue {
 			t.Errorf("%s: %s and %s, want %s and %s", test.program, Worker, Enqueue, test.worker, test.enqueue)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"regexp"
 	"strconv"
 	"strings"
@@ -240,32 +239,28 @@ func (c *Client) joinBatch(ctx context.Context, name string, inside bool, task *
 // joinedBatches knows which batches and queues a client has registered lately. A client registers them
 // each minute, so that a batch is kept while jobs are added.
 type joinedBatches struct {
-	mu    sync.Mutex
-	until map[string]time.Time // by batch, queue, and whether a job of the batch adds jobs
+	until sync.Map // by batch, queue, and whether a job of the batch adds jobs
 }
 
 // do calls register unless that has succeeded for the key within the last minute.
 func (j *joinedBatches) do(key string, register func() error) error {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	now := time.Now()
-	if now.Before(j.until[key]) {
+	if until, ok := j.until.Load(key); ok && time.Now().Before(until.(time.Time)) {
 		return nil
 	}
 	err := register()
 	if err == nil {
-		maps.DeleteFunc(j.until, func(_ string, until time.Time) bool { return now.After(until) })
-		if j.until == nil {
-			j.until = map[string]time.Time{}
-		}
-		j.until[key] = now.Add(time.Minute)
+		j.until.Store(key, time.Now().Add(time.Minute))
+		j.forget("")
 	}
 	return err
 }
 
-// forget forgets the queues of a batch.
+// forget forgets the queues of a batch, and all that a minute has passed for.
 func (j *joinedBatches) forget(name string) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	maps.DeleteFunc(j.until, func(key string, _ time.Time) bool { return strings.HasPrefix(key, name+"\n") })
+	j.until.Range(func(key, until any) bool {
+		if strings.HasPrefix(key.(string), name+"\n") || time.Now().After(until.(time.Time)) {
+			j.until.Delete(key)
+		}
+		return true
+	})
 }

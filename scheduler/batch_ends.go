@@ -19,28 +19,14 @@ const (
 // batchEnds has the batches of which jobs have ended since the last look. It is safe for concurrent
 // use.
 type batchEnds struct {
-	mu    sync.Mutex
-	names map[string]string // the queue of the last job, by batch
-	wake  chan struct{}
-	lost  hourlyWarnings
+	queues sync.Map // the queue of the last job, by batch
+	wake   chan struct{}
+	lost   hourlyWarnings
 }
 
 func (b *batchEnds) note(name, queue string) {
-	b.mu.Lock()
-	if b.names == nil {
-		b.names = map[string]string{}
-	}
-	b.names[name] = queue
-	b.mu.Unlock()
+	b.queues.Store(name, queue)
 	offer(b.wake)
-}
-
-func (b *batchEnds) take() map[string]string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	names := b.names
-	b.names = nil
-	return names
 }
 
 // finishBatches ends batches whose jobs have all ended, until ctx ends. Each minute one server looks
@@ -53,11 +39,13 @@ func (s *Server) finishBatches(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-s.batchEnds.wake:
-			for name, queue := range s.batchEnds.take() {
-				if ended, _ := s.db.MayHaveEnded(ctx, name, queue); ended {
-					_ = s.finishBatch(ctx, client, name, false)
+			s.batchEnds.queues.Range(func(name, _ any) bool {
+				queue, _ := s.batchEnds.queues.LoadAndDelete(name)
+				if ended, _ := s.db.MayHaveEnded(ctx, name.(string), queue.(string)); ended {
+					_ = s.finishBatch(ctx, client, name.(string), false)
 				}
-			}
+				return true
+			})
 		case <-next.C:
 			names, _ := s.db.LookAtBatches(ctx, batchInterval)
 			for _, name := range names {

@@ -148,7 +148,7 @@ func (e *enqueuer) fill(l *line) (err error) {
 	}
 	l.unset = e.unsetBy(l.Job)
 	if name := cmp.Or(l.Batch, e.defaults.Batch); name != "" && l.ID == "" && l.number > 0 {
-		l.ID = fmt.Sprintf("%s/%d/%.4x", name, l.number, sha256.Sum256(l.text)) // the same if the user runs the same command again
+		l.ID = fmt.Sprintf("%s/%d/%.4x", name, l.number, sha256.Sum256(slices.Concat(l.text, l.Payload))) // the same if the user runs the same command again
 	}
 	l.Checked, err = l.Check(e.defaults, e.config)
 	if e.results != "" && l.Retention == 0 {
@@ -410,7 +410,7 @@ func (e *enqueuer) report() error {
 	text += display.Count(e.added, "job")
 	var others []string
 	if e.again > 0 {
-		others = append(others, fmt.Sprintf("%d are in the batch already", e.again))
+		others = append(others, fmt.Sprintf("%d already in the batch", e.again))
 	}
 	if e.existing > 0 {
 		others = append(others, fmt.Sprintf("%d exist already", e.existing))

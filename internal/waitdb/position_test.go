@@ -140,9 +140,9 @@ func TestLook(t *testing.T) {
 			throttle.Need{Limit: "day"}, throttle.Need{Limit: "none"})
 		must(t, err)
 		for i, want := range []waitdb.Meter{
-			{Limit: "hour", Key: "k", Capacity: 1, Left: 0, Wanted: 3, Known: true},
-			{Limit: "log", Capacity: 5, Left: 4, Wanted: 3, Known: true},
-			{Limit: "day", Capacity: 3, Left: 2, Known: true},
+			{Limit: "hour", Key: "k", Kind: "funnel", Capacity: 1, Left: 0, Wanted: 3, Known: true},
+			{Limit: "log", Kind: "sliding_log", Capacity: 5, Left: 4, Wanted: 3, Known: true},
+			{Limit: "day", Kind: "fixed_window", Capacity: 3, Left: 2, Known: true},
 			{Limit: "none"},
 		} {
 			got := meters[i]

@@ -17,12 +17,15 @@ import (
 	"github.com/headgate/headgate/internal/testutil/redistest"
 )
 
-const apiToken = "open sesame for jobs"
+const (
+	apiToken = "open sesame for jobs"
+	apiPage  = "../../../docs/configuration.md"
+)
 
 // example returns the code block of a language in the section of the API.
 func example(t *testing.T, language string) string {
 	t.Helper()
-	_, section, _ := strings.Cut(proctest.ReadFile(t, "../../../docs/configuration.md"), "\n## api\n")
+	_, section, _ := strings.Cut(proctest.ReadFile(t, apiPage), "\n## api\n")
 	block := regexp.MustCompile("(?ms)^```" + language + "\n(.*?)^```").FindStringSubmatch(section)
 	if block == nil {
 		t.Fatalf("the section has no example in %s", language)
@@ -34,8 +37,8 @@ func example(t *testing.T, language string) string {
 func TestAPI_Examples(t *testing.T) {
 	rdb := redistest.Run(t)
 	t.Setenv("HEADGATE_API_TOKEN", apiToken)
-	config := regexp.MustCompile(`(?m)^listen: .*\n`).ReplaceAllString(example(t, "yaml"), "")
-	url, _ := runWorker(t, rdb, config+"page: {token: open sesame}\n")
+	config := regexp.MustCompile(`(?m)^api: .*`).FindString(proctest.ReadFile(t, apiPage))
+	url, _ := runWorker(t, rdb, config+"\npage: {token: open sesame}\n")
 	inspector := asynq.NewInspectorFromRedisClient(rdb.Client())
 	if err := inspector.PauseQueue("default"); err != nil { // so that no job runs
 		t.Fatal(err)

@@ -94,6 +94,8 @@ func columnsOf(header []string, separator string) (columns []string, err error) 
 			return nil, fmt.Errorf("column %d has no name: want a name in the first line", i+1)
 		case slices.Contains(columns, name):
 			return nil, fmt.Errorf("two columns have the name %q: want a name of its own for each", name)
+		case strings.Contains(name, "\r"):
+			return nil, fmt.Errorf("the name of column %d has a CR in it: want lines that end with LF or CR LF", i+1)
 		case !utf8.ValidString(name):
 			return nil, fmt.Errorf("the name of column %d is not UTF-8: save the file as \"CSV UTF-8\"", i+1)
 		}

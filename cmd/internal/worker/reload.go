@@ -56,8 +56,9 @@ func (w *Worker) reload(ctx context.Context) error {
 		err = errors.New("the shards of a queue, or the limits that its jobs use, have changed: restart the workers")
 	}
 	if err == nil {
+		// The change is not by the user who has started the worker.
 		message = "the config is unchanged, but limits may have changed already: change the file again or send SIGHUP to retry"
-		err = w.server.Define(ctx, next.Limits...)
+		err = w.server.Define(throttle.WithActor(ctx, ""), next.Limits...)
 	}
 	if err == nil {
 		err = w.cron.Set(next.Schedules.Entries())

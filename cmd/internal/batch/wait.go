@@ -89,7 +89,7 @@ func (w *Wait) show(b scheduler.Batch) {
 // explain says why a batch cannot end at present.
 func (w *Wait) explain(b scheduler.Batch) {
 	if !b.Closed {
-		fmt.Fprintf(w.IO.Err, "%s: batch %s is not closed, so it cannot end: its enqueue is still running, or was interrupted: then run the same enqueue again\n", w.Command, w.Name)
+		fmt.Fprintf(w.IO.Err, "%s: batch %s is not closed, so it cannot end: its enqueue is still running, or was interrupted: then run the same enqueue again; if another program adds its jobs, %s wait --batch %s --close\n", w.Command, w.Name, cli.Worker, w.Name)
 	}
 	if servers, err := asynq.NewInspectorFromRedisClient(w.Redis).Servers(); b.Unfinished > 0 && err == nil && len(servers) == 0 {
 		fmt.Fprintf(w.IO.Err, "%s: no worker is running: the jobs wait for one\n", w.Command)

@@ -29,6 +29,8 @@ func (c *command) checkCSV() error {
 		return errors.New("--csv: want a FILE, or - for standard input")
 	case c.Type == "" || c.Payload == "":
 		return errors.New("a CSV file needs --type TYPE, and --payload with the names of columns, such as --payload '{\"url\": ${row.url}}'")
+	case !strings.Contains(c.Payload+c.ID, "${"):
+		return errors.New("--payload and --id name no column, so all jobs would be the same: want ${row.NAME} in one of them")
 	case c.Separator == `\t`:
 		c.Separator = "\t"
 	case utf8.RuneCountInString(c.Separator) != 1 || strings.ContainsAny(c.Separator, "\"\r\n"):

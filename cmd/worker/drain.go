@@ -93,7 +93,7 @@ func waitUntilDrained(ctx context.Context, q *inspect.Queues, workers []stats.Pr
 	for {
 		now, err := q.Workers(ctx)
 		if ctx.Err() != nil {
-			fmt.Fprintln(stdio.Err, cli.Named(`worker: no longer waiting; the workers take no new jobs until a restart, or "worker drain --undo" with the same arguments`))
+			fmt.Fprintln(stdio.Err, cli.Worker+cli.Named(`: no longer waiting; the workers take no new jobs until a restart, or "worker drain --undo" with the same arguments`))
 			return cli.Failed
 		}
 		if err != nil {

@@ -193,7 +193,7 @@ func (r *reader) chart(limit string, now time.Time) (c chart, sum stats.LimitSum
 	c.From = first * int64(chartStep/time.Second)
 	for i := first; i < last; i++ {
 		step := r.steps[i][limit]
-		c.Permits = append(c.Permits, float64(step.Permits)/chartStep.Seconds())
+		c.Permits = append(c.Permits, float64(max(0, step.Permits))/chartStep.Seconds())
 		c.Denials = append(c.Denials, float64(step.Denied)/chartStep.Seconds())
 		sum = sum.Add(step)
 	}

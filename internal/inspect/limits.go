@@ -68,7 +68,7 @@ func (l *Limit) add(scope scopeStatus, name string, s *Status) {
 	if l.Since.IsZero() || !demand.Since.IsZero() && demand.Since.Before(l.Since) {
 		l.Since = demand.Since
 	}
-	l.Permits += rate(decided.Permits)
+	l.Permits += rate(max(0, decided.Permits))
 	l.Allowed += rate(decided.Allowed)
 	l.Denied += rate(decided.Denied)
 	for _, b := range scope.backlogs[name] {

@@ -149,12 +149,20 @@ func (r *Recorder) CountDecision(needs []throttle.Need, d waitdb.Decision) {
 	}
 }
 
-// CountReturned counts permits that a job gave back to a limit without keys.
+// CountReturned counts permits that a job gave back. The number is negative if its call cost more
+// than the job had taken.
 func (r *Recorder) CountReturned(n throttle.Need, permits int) {
+	if permits == 0 {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	c := r.limit(n.Limit)
+	s := r.unsent.Limits[c.Limit]
+	s.Permits -= int64(permits)
+	r.unsent.Limits[c.Limit] = s
 	if n.Key == "" && permits > 0 {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		r.limit(n.Limit).Returned += int64(permits)
+		c.Returned += int64(permits)
 	}
 }
 

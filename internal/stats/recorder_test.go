@@ -34,8 +34,10 @@ func TestSummaries(t *testing.T) {
 	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
 		ctx := t.Context()
 		r := New(rdb, script.Prefix("s"))
-		needs, d := allowed("api", 3)
+		needs, d := allowed("api", 9)
 		r.CountDecision(needs, d)
+		r.CountReturned(throttle.Need{Limit: "api", Key: "k"}, 8)
+		r.CountReturned(throttle.Need{Limit: "api", Key: "k"}, -2) // the call cost more than was settled
 		needs, d = denied("api", "k", time.Minute)
 		r.CountDecision(needs, d)
 		run(r, Task{"default", "mail"}, Done)

@@ -45,7 +45,8 @@ func newSummary() *Summary {
 	return &Summary{Limits: map[string]LimitSummary{}, Queues: map[string]QueueSummary{}}
 }
 
-// LimitSummary counts the decisions of a limit, and the permits that allowed jobs took.
+// LimitSummary counts the decisions of a limit, and the permits that allowed jobs took, less those
+// that jobs gave back. If jobs gave back permits of an earlier summary, Permits can be negative.
 type LimitSummary struct {
 	Allowed int64 `json:"a,omitempty"`
 	Denied  int64 `json:"d,omitempty"`

@@ -41,6 +41,9 @@ type Options struct {
 	// Duration returns the mean time for which a queue's jobs run and so hold permits of
 	// concurrency limits; 0 if it is unknown. Nil means that all durations are unknown.
 	Duration func(queue string) time.Duration
+	// CostShare returns the part of a job's cost at a limit that its call costs in the end, as jobs
+	// that have ended settled it; 0 if it is unknown. Nil means that jobs cost what they take.
+	CostShare func(limit string) float64
 	// Stopped reports whether a queue is paused, so that the start of its jobs is unknown. Nil
 	// means that no queue is paused.
 	Stopped func(queue string) bool

@@ -2,6 +2,7 @@ package forecast
 
 import (
 	"cmp"
+	"math"
 	"slices"
 	"time"
 
@@ -25,6 +26,10 @@ type simMeter struct {
 	// so that times are lower bounds. idle is the number of its permits that are free now.
 	unknownDuration bool
 	idle            int64
+
+	// costShare is the Options' CostShare, and 0 if the jobs cost what they take. settled has the
+	// permits that jobs have in use, in parts of one.
+	costShare, settled float64
 
 	lanes     int64 // number of simulated lanes that need the meter
 	refusedIn int   // the last batch in which a turn that needs the meter was refused
@@ -101,6 +106,18 @@ func (m *simMeter) ReadyAt(now, k int64) int64 {
 		return max(now, m.Blocked)
 	}
 	return m.ReadyFrom(now, k, now)
+}
+
+// charge takes the permits that are left of k when the call of their job has ended.
+func (m *simMeter) charge(now, k int64) {
+	if m.costShare > 0 {
+		before := m.settled
+		m.settled += float64(k) * m.costShare
+		k = int64(math.Floor(m.settled) - math.Floor(before))
+	}
+	if k > 0 && m.Meter != nil {
+		m.Take(now, k)
+	}
 }
 
 // returnTime returns after how many microseconds the k permits of a job are free again, and how

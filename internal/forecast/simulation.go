@@ -147,6 +147,9 @@ func (s *simulation) simulate(steps int) *Forecast {
 			l.meanCost = append(l.meanCost, float64(permits)/float64(max(1, jobs)))
 			l.meters = append(l.meters, s.meters[name])
 			s.meters[name].lanes++
+			if s.opts.CostShare != nil && l.meanCost[k] > 1 && s.meters[name].lease == 0 {
+				s.meters[name].costShare = s.opts.CostShare(needOf(name).Limit)
+			}
 		}
 		n := len(l.meters)
 		l.waits, l.held, l.next, l.lastStart = make([]int64, n), make([]int64, n), make([]fairqueue.Need, n), far
@@ -212,10 +215,8 @@ func (s *simulation) giveTurn(now int64, l *lane, held []int64) fairqueue.Result
 			}
 		}
 		for i, m := range l.meters {
-			if k := l.cost(i); k > 0 && m.Meter != nil {
-				m.Take(now, k)
-			}
-			l.estimated = l.estimated || m.isEstimate()
+			m.charge(now, l.cost(i))
+			l.estimated = l.estimated || m.isEstimate() || m.costShare > 0
 		}
 	}
 	l.start(now)
@@ -298,6 +299,9 @@ func (s *simulation) estimateRemaining(now int64) {
 			l.lastStart, l.estimated = now, true
 			for i, m := range l.meters {
 				jobs, permits := l.remaining(i)
+				if m.costShare > 0 {
+					permits = int64(math.Ceil(float64(permits) * m.costShare))
+				}
 				at[m] = append(at[m], remaining{l, i, float64(jobs) / float64(max(1, l.standsFor)), float64(permits)})
 			}
 		}

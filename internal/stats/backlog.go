@@ -197,7 +197,7 @@ func ReadBacklogSample(ctx context.Context, rdb redis.UniversalClient, scope str
 }
 
 // Forecast returns the limiter's forecast, with the pending jobs added. The argument queues is the
-// client of asynq's Redis. Forecast sets the options Duration and Stopped from data in Redis.
+// client of asynq's Redis. Forecast sets the options Duration, CostShare and Stopped from data in Redis.
 func Forecast(ctx context.Context, limiter *waitdb.DB, queues redis.UniversalClient, pending Pending, opts forecast.Options) (*forecast.Forecast, error) {
 	pending.addTo(&opts)
 	rdb, prefix := limiter.Scope()
@@ -212,12 +212,13 @@ func Forecast(ctx context.Context, limiter *waitdb.DB, queues redis.UniversalCli
 		}
 		return paused[queue]
 	}
-	durations := sync.OnceValue(func() map[string]time.Duration {
-		mean, err := MeanDurations(ctx, rdb, scope)
+	means := sync.OnceValue(func() Means {
+		m, err := ReadMeans(ctx, rdb, scope)
 		errs = append(errs, err)
-		return mean
+		return m
 	})
-	opts.Duration = func(queue string) time.Duration { return durations()[queue] }
+	opts.Duration = func(queue string) time.Duration { return means().Durations[queue] }
+	opts.CostShare = func(limit string) float64 { return means().CostShares[limit] }
 	f, err := forecast.Make(ctx, limiter, opts)
 	if err := errors.Join(append(errs, err)...); err != nil {
 		return nil, err

@@ -160,6 +160,9 @@ func (r *Recorder) CountReturned(n throttle.Need, permits int) {
 	c := r.limit(n.Limit)
 	s := r.unsent.Limits[c.Limit]
 	s.Permits -= int64(permits)
+	if permits < n.Cost { // else the call was not made, and says nothing about the cost of others
+		s.Settled += int64(permits)
+	}
 	r.unsent.Limits[c.Limit] = s
 	if n.Key == "" && permits > 0 {
 		c.Returned += int64(permits)

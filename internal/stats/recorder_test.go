@@ -36,8 +36,8 @@ func TestSummaries(t *testing.T) {
 		r := New(rdb, script.Prefix("s"))
 		needs, d := allowed("api", 9)
 		r.CountDecision(needs, d)
-		r.CountReturned(throttle.Need{Limit: "api", Key: "k"}, 8)
-		r.CountReturned(throttle.Need{Limit: "api", Key: "k"}, -2) // the call cost more than was settled
+		r.CountReturned(throttle.Need{Limit: "api", Key: "k", Cost: 9}, 8)
+		r.CountReturned(throttle.Need{Limit: "api", Key: "k", Cost: 1}, -2) // the call cost more than was settled
 		needs, d = denied("api", "k", time.Minute)
 		r.CountDecision(needs, d)
 		run(r, Task{"default", "mail"}, Done)
@@ -53,7 +53,7 @@ func TestSummaries(t *testing.T) {
 		}
 		want := Summary{
 			ID: all[0].ID, At: all[0].At,
-			Limits: map[string]LimitSummary{"api": {Allowed: 1, Denied: 1, Permits: 3}},
+			Limits: map[string]LimitSummary{"api": {Allowed: 1, Denied: 1, Permits: 3, Settled: 6}},
 			Queues: map[string]QueueSummary{"default": {Done: 1, Ended: 2, Ran: all[0].Queues["default"].Ran}},
 		}
 		if diff := cmp.Diff(want, all[0]); diff != "" {
@@ -120,7 +120,7 @@ func TestRead_SkipsInvalidEntries(t *testing.T) {
 	}
 }
 
-func TestMeanDurations(t *testing.T) {
+func TestReadMeans(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, rdb := redistest.Mini(t)
 		r := New(rdb, script.Prefix("s"))
@@ -130,8 +130,17 @@ func TestMeanDurations(t *testing.T) {
 			r.writeSummary()
 		}
 		want := map[string]time.Duration{"default": 7 * time.Second}
-		if mean, err := MeanDurations(t.Context(), rdb, "s"); err != nil || !maps.Equal(mean, want) {
-			t.Errorf("%v, %v; want %v", mean, err, want)
+		for _, l := range []string{"tokens", "untouched"} {
+			needs, d := allowed(l, 4000)
+			r.CountDecision(needs, d)
+			r.CountDecision(needs, d)
+		}
+		r.CountReturned(throttle.Need{Limit: "tokens", Cost: 4000}, 4000) // no call was made
+		r.CountReturned(throttle.Need{Limit: "tokens", Cost: 4000}, 3000)
+		r.writeSummary()
+		m, err := ReadMeans(t.Context(), rdb, "s")
+		if shares := map[string]float64{"tokens": 0.25}; err != nil || !maps.Equal(m.Durations, want) || !maps.Equal(m.CostShares, shares) {
+			t.Errorf("%v, %v; want %v and %v", m, err, want, shares)
 		}
 	})
 }

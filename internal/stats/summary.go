@@ -22,15 +22,15 @@ var (
 )
 
 const (
-	callTimeout    = 2 * time.Second // for each write, so that a slow Redis does not delay a shutdown
-	writeInterval  = time.Second
-	streamLength   = 16 * time.Minute // largest age of a summary
-	aliveInterval  = 10 * time.Second
-	lostAfter      = 3 * aliveInterval
-	lostRetention  = time.Hour // how long a lost process is listed
-	maxProcesses   = 1000
-	maxStuck       = 100             // most stuck jobs that a process reports
-	durationWindow = 5 * time.Minute // time over which MeanDurations takes the mean
+	callTimeout   = 2 * time.Second // for each write, so that a slow Redis does not delay a shutdown
+	writeInterval = time.Second
+	streamLength  = 16 * time.Minute // largest age of a summary
+	aliveInterval = 10 * time.Second
+	lostAfter     = 3 * aliveInterval
+	lostRetention = time.Hour // how long a lost process is listed
+	maxProcesses  = 1000
+	maxStuck      = 100             // most stuck jobs that a process reports
+	meanWindow    = 5 * time.Minute // time over which ReadMeans takes the means
 )
 
 // Summary counts the decisions and the ended attempts of one process in about a second.
@@ -51,6 +51,7 @@ type LimitSummary struct {
 	Allowed int64 `json:"a,omitempty"`
 	Denied  int64 `json:"d,omitempty"`
 	Permits int64 `json:"p,omitempty"`
+	Settled int64 `json:"s,omitempty"` // permits that jobs gave back because their calls cost less; negative if they cost more
 }
 
 // Add returns the sum of two summaries.
@@ -58,6 +59,7 @@ func (l LimitSummary) Add(other LimitSummary) LimitSummary {
 	l.Allowed += other.Allowed
 	l.Denied += other.Denied
 	l.Permits += other.Permits
+	l.Settled += other.Settled
 	return l
 }
 
@@ -198,26 +200,42 @@ func ReadSummaries(ctx context.Context, rdb redis.UniversalClient, scope, since 
 	}
 }
 
-// MeanDurations returns the mean duration of each queue's attempts in the last durationWindow. It
-// leaves out queues in which no attempt ended.
-func MeanDurations(ctx context.Context, rdb redis.UniversalClient, scope string) (map[string]time.Duration, error) {
+// Means are what jobs needed in the last meanWindow.
+type Means struct {
+	Durations map[string]time.Duration // of the attempts, by queue; without queues in which no attempt ended
+	// CostShares has the real cost of a limit's jobs, divided by the cost that they took before
+	// their calls. Limits whose jobs settled nothing are left out.
+	CostShares map[string]float64
+}
+
+// ReadMeans reads the Means of a scope.
+func ReadMeans(ctx context.Context, rdb redis.UniversalClient, scope string) (Means, error) {
+	m := Means{map[string]time.Duration{}, map[string]float64{}}
 	now, err := rdb.Time(ctx).Result()
 	if err != nil {
-		return nil, err
+		return m, err
 	}
-	summaries, err := ReadSummaries(ctx, rdb, scope, StreamID(now.Add(-durationWindow)))
+	summaries, err := ReadSummaries(ctx, rdb, scope, StreamID(now.Add(-meanWindow)))
 	if err != nil {
-		return nil, err
+		return m, err
 	}
-	sum, mean := map[string]QueueSummary{}, map[string]time.Duration{}
+	queues, limits := map[string]QueueSummary{}, map[string]LimitSummary{}
 	for _, s := range summaries {
 		for queue, q := range s.Queues {
-			q.Ended, q.Ran = q.Ended+sum[queue].Ended, q.Ran+sum[queue].Ran
-			sum[queue] = q
-			mean[queue] = max(time.Millisecond, q.Ran/time.Duration(max(1, q.Ended)))
+			q.Ended, q.Ran = q.Ended+queues[queue].Ended, q.Ran+queues[queue].Ran
+			queues[queue] = q
+			m.Durations[queue] = max(time.Millisecond, q.Ran/time.Duration(max(1, q.Ended)))
+		}
+		for limit, l := range s.Limits {
+			limits[limit] = limits[limit].Add(l)
 		}
 	}
-	return mean, nil
+	for limit, l := range limits {
+		if l.Settled != 0 && l.Permits > 0 && l.Permits+l.Settled > 0 {
+			m.CostShares[limit] = float64(l.Permits) / float64(l.Permits+l.Settled)
+		}
+	}
+	return m, nil
 }
 
 // Process is a process that runs jobs of a scope.

@@ -513,7 +513,7 @@ internal/dispatcher.takeoverSpread internal/dispatcher.wokenLease internal/dispa
 internal/frontier.crawlTTL internal/frontier.robotsForget internal/frontier.robotsTTL internal/inspect.rateWindow
 internal/inspect.shortWait internal/meter.day internal/meter.month internal/meter.week
 internal/redishealth.checkInterval internal/redishealth.repeatPause internal/redishealth.settleTime internal/script.intervalLength
-internal/stats.aliveInterval internal/stats.durationWindow internal/stats.lostRetention internal/stats.sampleInterval
+internal/stats.aliveInterval internal/stats.meanWindow internal/stats.lostRetention internal/stats.sampleInterval
 internal/stats.sampleLifetime internal/stats.streamLength internal/stats.writeInterval
 internal/waitdb.Advance internal/waitdb.maxBlock
 scheduler.archiveInterval scheduler.claimInterval scheduler.delayedTaskCheckInterval scheduler.deniedWindow scheduler.emptyQueuePause scheduler.fastReply

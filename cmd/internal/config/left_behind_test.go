@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"strings"
 	"testing"
@@ -195,6 +196,12 @@ func TestOperating_Backup(t *testing.T) {
 	rdb := o.serve("redis-server --dir /var/lib/redis --appendonly yes")
 	fill(t, rdb)
 	o.run(commands[0])
+	snapshot := filepath.Join(o.folder, "backup", "dump.rdb")
+	must(t, os.Remove(snapshot))
+	o.run(replicaBackup(t, rdb))
+	if info, err := os.Stat(snapshot); err != nil || info.Size() == 0 {
+		t.Fatalf("the user replica has made no backup: %v", err)
+	}
 	must(t, rdb.FlushAll(t.Context()).Err())
 	o.stop()
 	o.run(commands[1])
@@ -206,4 +213,20 @@ func TestOperating_Backup(t *testing.T) {
 	wantFill(t, restored)
 	o.stop()
 	wantFill(t, o.serve("redis-server --dir /var/lib/redis --appendonly yes"))
+}
+
+// replicaBackup defines the user replica as docs/operating.md does, and returns its command for a backup.
+func replicaBackup(t *testing.T, rdb redis.UniversalClient) string {
+	page := proctest.ReadFile(t, "../../../docs/operating.md")
+	user := regexp.MustCompile(`(?m)^user (replica .*)$`).FindStringSubmatch(page)
+	command := regexp.MustCompile("`(REDISCLI_AUTH=[^`]* --rdb [^`]*)`").FindStringSubmatch(page)
+	if user == nil || command == nil {
+		t.Fatal("docs/operating.md has no user replica, or no command for its backups")
+	}
+	words := []any{"ACL", "SETUSER"}
+	for word := range strings.FieldsSeq(user[1]) {
+		words = append(words, word)
+	}
+	must(t, rdb.Do(t.Context(), words...).Err())
+	return command[1]
 }

@@ -45,7 +45,7 @@ release: ## build an archive of static commands for each of PLATFORMS, and their
 	@rm -rf $(DIST) && for platform in $(PLATFORMS); do \
 		name=headgate-$(VERSION)-$${platform%/*}-$${platform#*/} && \
 		GOOS=$${platform%/*} GOARCH=$${platform#*/} $(MAKE) --no-print-directory build OUT=$(DIST)/$$name && \
-		cp LICENSE README.md $(DIST)/$$name && tar -C $(DIST) -czf $(DIST)/$$name.tar.gz $$name && rm -r $(DIST)/$$name || exit 1; \
+		mkdir $(DIST)/$$name/deploy && cp -r LICENSE README.md docs $(DIST)/$$name && cp deploy/headgate.service $(DIST)/$$name/deploy && tar -C $(DIST) -czf $(DIST)/$$name.tar.gz $$name && rm -r $(DIST)/$$name || exit 1; \
 	done; \
 	cd $(DIST) && { sha256sum *.tar.gz 2>/dev/null || shasum -a 256 *.tar.gz; } | tee SHA256SUMS
 

@@ -69,7 +69,7 @@ func TestRelease(t *testing.T) {
 	makeTarget(t, nil, "release", "PLATFORMS="+platform, "VERSION=v0.1.0", "DIST="+dist)
 	name := "headgate-v0.1.0-" + runtime.GOOS + "-" + runtime.GOARCH
 	files := output(t, "tar", "-tzf", filepath.Join(dist, name+".tar.gz"))
-	for _, file := range []string{"headgate-worker", "headgate-enqueue", "LICENSE", "README.md"} {
+	for _, file := range []string{"headgate-worker", "headgate-enqueue", "LICENSE", "README.md", "docs/operating.md", "deploy/headgate.service"} {
 		if !strings.Contains(files, name+"/"+file+"\n") {
 			t.Errorf("the archive has no %s:\n%s", file, files)
 		}

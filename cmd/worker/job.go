@@ -167,6 +167,9 @@ func newJobView(job inspect.Job) *jobView {
 	}
 	v.Attempts = v.Failures
 	if job.State == "active" || job.State == "completed" {
+		if strings.HasPrefix(v.Error, "denied by ") {
+			v.Error = "" // the job has its permits since
+		}
 		v.Attempts++
 	}
 	if len(job.Result) > 0 {

@@ -100,7 +100,7 @@ func (o Options) Forecast(now time.Time) *Forecast {
 
 // Estimate is the time at which a job would run.
 type Estimate struct {
-	// Need is the meter that the job waits longest for, without a cost. It is zero if the job runs
+	// Need is the meter that delays the job most, without a cost. It is zero if the job runs
 	// at once.
 	throttle.Need
 	// StartsIn is the time until the job runs. StartsIn is valid only if Known or AtLeast is true:

@@ -39,8 +39,9 @@ type lane struct {
 	started    int64   // number of jobs of costs[0] that have started
 	times      []int64 // start times of the simulated jobs, Unix microseconds
 	waits      []int64 // by meter, the total time for which jobs waited for it, microseconds
-	longestAt  []int   // for each start in times, the index of the meter with the longest wait so far
-	bottleneck int     // index of the meter with the longest wait
+	alone      []int64 // by meter, the start of the lane's last job if the lane had no other meter; see estimateAlone
+	delayedBy  []int   // for each start in times, the index of the bottleneck so far
+	bottleneck int     // index of the meter that delays the lane's last job most
 	holder     int     // index of the meter that holds the first job back at the start of the simulation; -1 if none does
 	// headSince is the time at which the lane's first job became the first. The meter that was
 	// ready last for that job has the index slowest, and was ready at slowestAt.
@@ -152,7 +153,8 @@ func (s *simulation) simulate(steps int) *Forecast {
 			}
 		}
 		n := len(l.meters)
-		l.waits, l.held, l.next, l.lastStart = make([]int64, n), make([]int64, n), make([]fairqueue.Need, n), far
+		l.waits, l.alone, l.held = make([]int64, n), make([]int64, n), make([]int64, n)
+		l.next, l.lastStart = make([]fairqueue.Need, n), far
 		l.headSince, l.slowestAt = s.startedAt, s.startedAt
 		if l.holder = -1; !l.stopped && l.jobs > 0 {
 			l.readNeeds(s.startedAt)
@@ -160,6 +162,7 @@ func (s *simulation) simulate(steps int) *Forecast {
 			core.AddLane(l.name, int64(i)+1)
 		}
 	}
+	s.estimateAlone(s.startedAt)
 	now, results := s.startedAt, make([]fairqueue.Result, 0, 64)
 	for ; steps > 0; steps-- { // each turn costs a step, and so does a round without turns
 		if now = core.Next(now); now >= far {
@@ -255,19 +258,31 @@ func (l *lane) start(now int64) {
 		}
 		l.waits[most] += late
 	}
-	longest := l.longest()
-	if l.waits[longest] > 0 {
-		l.meters[longest].IsBottleneck = true
+	bottleneck := l.slowestMeter()
+	if l.waits[bottleneck] > 0 {
+		l.meters[bottleneck].IsBottleneck = true
 	}
-	l.times, l.longestAt = append(l.times, now), append(l.longestAt, longest)
+	l.times, l.delayedBy = append(l.times, now), append(l.delayedBy, bottleneck)
 	l.headSince, l.slowest, l.slowestAt = now, 0, now
 	if l.started++; l.started == l.costs[0].jobs {
 		l.costs, l.started = l.costs[1:], 0
 	}
 }
 
-// longest returns the index of the meter that jobs have waited for longest.
-func (l *lane) longest() int { return slices.Index(l.waits, slices.Max(l.waits)) }
+// slowestMeter returns the index of the bottleneck: of the meters for which jobs have waited so far, the
+// one that alone would start the lane's last job latest. The times for which jobs have waited do not
+// tell it. In each minute they can wait for a funnel, one after the other, as long as they all wait for
+// a window that is slower.
+func (l *lane) slowestMeter() int {
+	slowest := 0
+	for i, wait := range l.waits {
+		isSlower := cmp.Or(cmp.Compare(l.alone[i], l.alone[slowest]), cmp.Compare(wait, l.waits[slowest])) > 0
+		if wait > 0 && (isSlower || l.waits[slowest] == 0) {
+			slowest = i
+		}
+	}
+	return slowest
+}
 
 // remaining returns the number of jobs that had no turn, and their total cost at a meter.
 func (l *lane) remaining(meter int) (jobs, permits int64) {
@@ -283,11 +298,27 @@ func (l *lane) remaining(meter int) (jobs, permits int64) {
 	return jobs, int64(math.Ceil(sum))
 }
 
-// estimateRemaining estimates when the last job of each lane starts. It computes a time for each of
-// the lane's meters as if the lane had no other meter, and takes the latest. It assumes that every
-// other lane at the meter has as many turns as this lane, or fewer if it needs fewer.
+// estimateRemaining estimates when the last job of each lane starts: when the slowest of its meters
+// alone would start it.
 func (s *simulation) estimateRemaining(now int64) {
 	s.Estimated = true
+	s.estimateAlone(now)
+	for _, l := range s.order {
+		if len(l.costs) == 0 || l.stopped {
+			continue
+		}
+		l.estimated = true
+		l.lastStart = max(now, slices.Max(l.alone))
+		for i, at := range l.alone {
+			l.waits[i] += at - now
+		}
+	}
+}
+
+// estimateAlone estimates when the last job of each lane would start if the lane had only one of its
+// meters, for each meter. It assumes that every other lane at the meter has as many turns as this lane,
+// or fewer if it needs fewer.
+func (s *simulation) estimateAlone(now int64) {
 	type remaining struct {
 		*lane
 		meter          int     // index of the meter in the lane
@@ -296,7 +327,6 @@ func (s *simulation) estimateRemaining(now int64) {
 	at := map[*simMeter][]remaining{}
 	for _, l := range s.order {
 		if len(l.costs) > 0 && !l.stopped {
-			l.lastStart, l.estimated = now, true
 			for i, m := range l.meters {
 				jobs, permits := l.remaining(i)
 				if m.costShare > 0 {
@@ -315,8 +345,7 @@ func (s *simulation) estimateRemaining(now int64) {
 		done := 0.0 // cost of the lanes that need fewer turns
 		for _, r := range lanes {
 			ready := m.ReadyAt(now, max(1, int64(math.Ceil(min(done+round*r.turns, far)))))
-			r.lastStart = max(r.lastStart, ready)
-			r.waits[r.meter] += ready - now
+			r.alone[r.meter] = ready
 			done += r.permits
 			round -= r.permits / r.turns
 		}
@@ -325,7 +354,7 @@ func (s *simulation) estimateRemaining(now int64) {
 
 // finish sets the start of the last job, and the bottleneck.
 func (l *lane) finish() {
-	l.bottleneck = l.longest()
+	l.bottleneck = l.slowestMeter()
 	if l.jobs == int64(len(l.times)) {
 		if l.lastStart = 0; l.jobs > 0 {
 			l.lastStart = l.times[l.jobs-1]

@@ -24,14 +24,13 @@ func (l *lane) setHolder(now int64) {
 	}
 }
 
-// bottleneckOf returns the index of the meter that the lane's job number n, from 0, waits longest
-// for. All texts and counts of what a job waits for come from here.
+// bottleneckOf returns the index of the meter that delays the lane's job number n, from 0, most. All texts and counts of what a job waits for come from here.
 func (l *lane) bottleneckOf(n int64) int {
 	switch {
 	case l.holder >= 0 && l.meters[l.holder].unknownDuration:
 		return l.holder // the simulation does not know this wait
 	case n < int64(len(l.times)) && l.waits[l.bottleneck] > 0:
-		return l.longestAt[n]
+		return l.delayedBy[n]
 	}
 	return l.bottleneck
 }

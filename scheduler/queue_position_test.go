@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -55,6 +56,39 @@ func TestRetryPosition(t *testing.T) {
 					} else if at[1]-at[0] > 10 || at[2]-at[1] > 10 || at[0] > first {
 						t.Errorf("%s ran as number %v, want it again after its backoff of 5 s", id, at)
 					}
+				}
+			})
+		})
+	}
+}
+
+// TestQueuePosition_RunAgain: an archived job that an operator runs again waits behind the jobs that
+// wait already, also if it had a position of a retry.
+func TestQueuePosition_RunAgain(t *testing.T) {
+	for _, retries := range []int{0, 1} {
+		t.Run(strconv.Itoa(retries), func(t *testing.T) {
+			var runs int
+			handle := func(ctx context.Context, _ *asynq.Task) error {
+				if id, _ := asynq.GetTaskID(ctx); id != "it" {
+					return nil
+				}
+				if runs++; runs <= 1+retries {
+					return errors.New("no")
+				}
+				return nil
+			}
+			rule := needs("a")
+			rule.Retry = constantDelay(time.Second)
+			virtual(t, settings{config: quick, limits: onePerSecond, rule: always(rule), handle: handle}, func(t *testing.T, st *stack) {
+				st.enqueue(needing("a"), asynq.TaskID("it"), asynq.MaxRetry(retries))
+				time.Sleep(30 * time.Second)
+				st.enqueueN(20, "a")
+				time.Sleep(5 * time.Second)
+				st.must(st.tasks.RunTask("default", "it"))
+				time.Sleep(time.Minute)
+				order := st.order()
+				if last := slices.Index(order[1+retries:], "it"); last < 18 {
+					t.Errorf("with %d retries the job that was run again came as number %d of 21: %v", retries, last+1, order)
 				}
 			})
 		})

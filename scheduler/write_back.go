@@ -93,6 +93,7 @@ func (q *redisClient) write(ctx context.Context, w *writeBack, text string) *red
 		if cmd := q.replace(ctx, w); cmd != nil {
 			return cmd
 		}
+		w.forgetPosition()
 	} else if w.MayAddPending && !w.end.queuedAt.IsZero() {
 		// The handler still runs, and the server stops: the job must not wait behind later ones.
 		w.job.Back, w.job.Msg = true, queuePosition{queuedAt: w.end.queuedAt, retryAt: time.Now()}.writeTo(w.job.JobID, w.job.Msg)
@@ -122,6 +123,14 @@ func (q *redisClient) write(ctx context.Context, w *writeBack, text string) *red
 	return cmd
 }
 
+// forgetPosition removes the queue position of a job that is archived: if an operator runs the job
+// again, it waits like a new job, and not before jobs that were enqueued after its first attempt.
+func (w *writeBack) forgetPosition() {
+	if w.Script == asynqdb.ScriptArchive && w.message.Task.Headers()[queuePositionHeader] != "" {
+		w.Msg = asynqdb.WithHeader(w.Msg, queuePositionHeader, "")
+	}
+}
+
 // noteBatch sets how the job ends for its batch, if it has one. asynq deletes a dropped job with the
 // script for a job that is done.
 func (w *writeBack) noteBatch() {
@@ -143,8 +152,8 @@ func (w *writeBack) noteBatch() {
 
 // replace is called when asynq's call is to write that an attempt has failed. If the job is to be
 // put back, or its crash is forgiven, replace writes that and returns the reply. In all other cases
-// it returns nil, and endLease sends asynq's call. If the attempt has failed without a crash,
-// replace adds the job's queue position to the message of that call.
+// it returns nil, and endLease sends asynq's call. If the attempt has failed without a crash and is
+// retried, replace adds the job's queue position to the message of that call.
 //
 // The call has only the text of the error with which the attempt ended. If that text is not the
 // text of the attempt's put-back, the job has failed after all, for example at its timeout.
@@ -186,7 +195,9 @@ func (q *redisClient) replace(ctx context.Context, w *writeBack) *redis.Cmd {
 	if earliest := w.end.earliestRetry; w.Script == asynqdb.ScriptRetry && w.At.Before(earliest) {
 		w.At, w.Msg = spread(a.JobID, earliest, w.Msg)
 	}
-	w.Msg = queuePosition{queuedAt: w.end.queuedAt, retryAt: w.At}.writeTo(a.JobID, w.Msg)
+	if w.Script == asynqdb.ScriptRetry {
+		w.Msg = queuePosition{queuedAt: w.end.queuedAt, retryAt: w.At}.writeTo(a.JobID, w.Msg)
+	}
 	return nil
 }
 

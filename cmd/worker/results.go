@@ -74,7 +74,7 @@ func (c *resultsCommand) Run(ctx context.Context, conn *connection, q *inspect.Q
 		return err
 	})
 	if err == nil && !found && !c.JSON {
-		_, err = fmt.Fprintln(stdio.Out, "no result matches: finished jobs keep their results only with a retention")
+		_, err = fmt.Fprintln(stdio.Out, "no result matches: a finished job is kept only with a retention, and has a result only if its handler writes one")
 	}
 	return err
 }

@@ -3,6 +3,7 @@ package results
 import (
 	"cmp"
 	"encoding/csv"
+	"encoding/json"
 	"io"
 	"slices"
 	"strconv"
@@ -10,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/headgate/headgate/cmd/internal/cli"
+	"github.com/headgate/headgate/tasks"
 )
 
 // WriteCSV writes results as CSV, with the columns of their rows at the end. It calls each twice, first
@@ -40,8 +42,12 @@ func WriteCSV(w io.Writer, each func(do func(Result) error) error) error {
 // record returns the result as a line of CSV with these columns of rows.
 func (r Result) record(columns []string) []string {
 	status, saved, body := "", "", string(r.Response.Body)
-	if r.HTTPResult != nil {
+	var page tasks.CrawlResult
+	switch {
+	case r.HTTPResult != nil:
 		status, saved = strconv.Itoa(r.Status), r.Saved
+	case r.Type == tasks.TypeCrawlFetch && json.Unmarshal(r.Response.Body, &page) == nil && page.Status != 0:
+		status, saved = strconv.Itoa(page.Status), page.Saved
 	}
 	if !utf8.ValidString(body) {
 		text, _ := cli.Text(body).MarshalJSON() // as in the JSON of the result; it has no error

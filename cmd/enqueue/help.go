@@ -9,7 +9,7 @@ const about = `Adds jobs to queues: one job given by flags, or many jobs from a 
 
 The fields of a line are type, payload, id, queue, in, at, max_retry, retention, priority, timeout, deadline, unique and batch. Each overrides the flag of the same name. Only type is required. Jobs of one queue keep the order of their lines.
 
-Each line of a CSV file (.csv, or --csv) after the first becomes a job. ${row.NAME} in --payload and --id is the text of the column NAME, and row['a b'] that of a column "a b". An expression without text around it becomes its value, in quotes or not, so ${int(row.n)} is a number. Lines without any value are left out. A job keeps its row, so a second copy of the values is in Redis, and "worker results --csv" has the columns beside the answers.
+Each line of a CSV file (.csv, or --csv) after the first becomes a job. ${row.NAME} in --payload and --id is the text of the column NAME, and row["a b"] that of a column "a b", written row[\"a b\"] within a text of JSON. A reference to a secret needs a second $, as in $${env:NAME}. An expression without text around it becomes its value, in quotes or not, so ${int(row.n)} is a number. Lines without any value are left out. A job keeps its row, so a second copy of the values is in Redis, and "worker results --csv" has the columns beside the answers.
 
 The payload of http:request is an object with these fields; only url is required. A value in parentheses is the default.
 

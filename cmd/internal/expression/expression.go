@@ -16,6 +16,7 @@ import (
 	"reflect"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/expr-lang/expr"
@@ -197,7 +198,7 @@ func (p *program) explain(err error) error {
 			if strings.Contains(p.text, "\n") {
 				at = fmt.Sprintf("line %d, %s", shown.Line, at)
 			}
-			reason = at + ": " + reason
+			reason = at + ": " + reason + p.columnHint()
 		}
 		if len(reason) > maxReason {
 			reason = strings.ToValidUTF8(reason[:maxReason], "") + "…"
@@ -205,6 +206,19 @@ func (p *program) explain(err error) error {
 		err = errors.New(reason)
 	}
 	return fmt.Errorf("%s %s: %w", p.what, p.text, err)
+}
+
+// columnHint returns how to write a column whose name is no identifier, if the expression has the name
+// without quotes. A shell removes single quotes within single quotes.
+func (p *program) columnHint() string {
+	for _, column := range p.allowedVars {
+		quoted, isQuoted := strings.CutPrefix(column, "row[")
+		name, _ := strconv.Unquote(strings.TrimSuffix(quoted, "]"))
+		if isQuoted && (strings.Contains(p.text, "row."+name) || strings.Contains(p.text, "row["+name+"]")) {
+			return fmt.Sprintf(": want %s, and within a text of JSON %s", column, strings.ReplaceAll(column, `"`, `\"`))
+		}
+	}
+	return ""
 }
 
 // costlyFunctions are the functions whose time or result grows with the product of their arguments.
@@ -220,7 +234,7 @@ func (p *program) Visit(node *ast.Node) {
 		p.usedVars[n.Value] = true
 	case *ast.MemberNode:
 		name, isName := n.Property.(*ast.StringNode)
-		if isName && n.Node.String() == "row" && !slices.Contains(p.allowedVars, "row."+name.Value) {
+		if isName && n.Node.String() == "row" && !slices.Contains(p.allowedVars, columnVar(name.Value)) {
 			err = fmt.Errorf("there is no column %q: want one of %s", name.Value, strings.Join(p.allowedVars[1:], ", "))
 		}
 	case *ast.CallNode:

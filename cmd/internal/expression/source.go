@@ -9,6 +9,8 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"regexp"
+	"strconv"
 	"strings"
 	"time"
 
@@ -54,9 +56,19 @@ type Row map[string]string
 func RowVars(columns []string) []string {
 	vars := []string{"row"}
 	for _, name := range columns {
-		vars = append(vars, "row."+name)
+		vars = append(vars, columnVar(name))
 	}
 	return vars
+}
+
+var identifier = regexp.MustCompile(`^[\pL_][\pL\pN_]*$`)
+
+// columnVar returns the value of a column as an expression has it.
+func columnVar(name string) string {
+	if identifier.MatchString(name) {
+		return "row." + name
+	}
+	return "row[" + strconv.Quote(name) + "]"
 }
 
 func (r Row) values(map[string]bool) (map[string]any, error) {

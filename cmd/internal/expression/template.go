@@ -42,6 +42,9 @@ func ParseTemplate(text string, allowedVars []string) (Template, error) {
 		if end < 0 {
 			return Template{}, fmt.Errorf("${%s has no closing }; write $${ for a plain ${", rest)
 		}
+		if reference := rest[:end]; strings.HasPrefix(reference, "env:") || strings.HasPrefix(reference, "file:") {
+			return Template{}, fmt.Errorf("${%s} is an expression here: want $${%[1]s} for a reference to a secret", reference)
+		}
 		p, err := compile("payload expression", rest[:end], allowedVars)
 		if err != nil {
 			return Template{}, err

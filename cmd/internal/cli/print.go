@@ -84,7 +84,7 @@ func Table[Row any](w io.Writer, rows []Row, titles ...string) error {
 }
 
 // Print prints a struct of untrusted values as JSON or text. The text has a line for each field with
-// a JSON name, without _s or _in_s at its end, for each element of a list, and for each field of an inner struct. The text leaves
+// a JSON name, without _s or _in_s at its end, for each element of a list, and for each field of an inner struct, after the struct's name. The text leaves
 // out maps, empty lists and texts, false, and zero values with omitempty or omitzero.
 func Print(w io.Writer, asJSON bool, object any) error {
 	if asJSON {
@@ -105,7 +105,9 @@ func fieldLines(object reflect.Value) (lines [][2]string) {
 		_, isText := reflect.TypeAssert[fmt.Stringer](value)
 		switch {
 		case kind == reflect.Struct && !isText:
-			lines = append(lines, fieldLines(value)...)
+			for _, line := range fieldLines(value) {
+				lines = append(lines, [2]string{name + ": " + line[0], line[1]})
+			}
 		case kind == reflect.Slice:
 			for i := range value.Len() {
 				lines = append(lines, [2]string{name, valueText(value.Index(i))})

@@ -43,7 +43,7 @@ func ParseTemplate(text string, allowedVars []string) (Template, error) {
 			return Template{}, fmt.Errorf("${%s has no closing }; write $${ for a plain ${", rest)
 		}
 		if reference := rest[:end]; strings.HasPrefix(reference, "env:") || strings.HasPrefix(reference, "file:") {
-			return Template{}, fmt.Errorf("${%s} is an expression here: want $${%[1]s} for a reference to a secret", reference)
+			return Template{}, fmt.Errorf("${%s} is an expression here: a payload refers to a secret by $${%[1]s}", reference)
 		}
 		p, err := compile("payload expression", rest[:end], allowedVars)
 		if err != nil {

@@ -51,8 +51,8 @@ func TestTemplateDoesNotCompile(t *testing.T) {
 	tests := []struct{ text, err string }{
 		{"a ${tick", "${tick has no closing }; write $${ for a plain ${"},
 		{"${'}", "${'} has no closing }; write $${ for a plain ${"},
-		{"Bearer ${env:KEY}", "${env:KEY} is an expression here: want $${env:KEY} for a reference to a secret"},
-		{"${file:/run/key}", "${file:/run/key} is an expression here: want $${file:/run/key} for a reference to a secret"},
+		{"Bearer ${env:KEY}", "${env:KEY} is an expression here: a payload refers to a secret by $${env:KEY}"},
+		{"${file:/run/key}", "${file:/run/key} is an expression here: a payload refers to a secret by $${file:/run/key}"},
 		{"${}", "payload expression is empty: want an expression such as tick.Year()"},
 		{"${payload.x}", "payload expression payload.x: unknown name payload: want one of tick, host(…), or text in quotes"},
 		{"${1 % 0}", "payload expression 1 % 0: column 3: integer divide by zero"},

@@ -93,10 +93,15 @@ func TestSettle_AfterReset(t *testing.T) {
 func TestSettle_Canceled(t *testing.T) {
 	const estimate, used = 1000, 100
 	limit := throttle.Limit{Name: "tokens", Kind: throttle.TokenBucket, Rate: throttle.PerDay(1), Capacity: estimate}
-	ends := map[string]func(st *stack){
-		"shutdown": func(st *stack) { st.server.Shutdown() },
-		"operator": func(st *stack) { st.must(st.tasks.CancelProcessing("j")); time.Sleep(time.Second) },
-		"timeout":  func(*stack) { time.Sleep(2 * time.Minute) },
+	ends := map[string]func(st *stack, settled chan error){
+		"shutdown": func(st *stack, _ chan error) { st.server.Shutdown() },
+		"operator": func(st *stack, settled chan error) {
+			for i := 0; i < 10 && len(settled) == 0; i++ { // the server may not have subscribed yet
+				st.must(st.tasks.CancelProcessing("j"))
+				time.Sleep(time.Second)
+			}
+		},
+		"timeout": func(*stack, chan error) { time.Sleep(2 * time.Minute) },
 	}
 	prepare := func() (s settings, begun, settled chan error) {
 		begun, settled = make(chan error, 2), make(chan error, 2)
@@ -127,7 +132,7 @@ func TestSettle_Canceled(t *testing.T) {
 				_, err := st.client.Enqueue(asynq.NewTask("job", nil, asynq.TaskID("j"), asynq.Timeout(time.Minute), asynq.MaxRetry(0)))
 				st.must(err)
 				<-begun
-				end(st)
+				end(st, settled)
 				if len(settled) == 0 {
 					t.Error("the shutdown ended before the settlement")
 				}

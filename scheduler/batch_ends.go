@@ -10,14 +10,14 @@ import (
 )
 
 const (
-	// batchPause is the pause between two looks at batches of which jobs have ended.
+	// batchPause is the minimum time between two checks whether batches have ended.
 	batchPause = 250 * time.Millisecond
-	// batchInterval is the time between two looks of all servers at all batches.
+	// batchInterval is the time after which one of the servers checks all batches again.
 	batchInterval = time.Minute
 )
 
-// batchEnds has the batches of which jobs have ended since the last look. It is safe for concurrent
-// use.
+// batchEnds collects the batches that may have ended, because a job of the batch has ended since the
+// last check. It is safe for concurrent use.
 type batchEnds struct {
 	queues sync.Map // the queue of the last job, by batch
 	wake   chan struct{}

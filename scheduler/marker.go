@@ -141,7 +141,8 @@ func (b *markerWaiter) returnMarkers() {
 	}()
 }
 
-// setPaused sets whether the server takes no markers. Those that it has go to other servers.
+// setPaused stops the server from taking markers, or lets it take markers again. When it stops, the
+// server sets the markers that it has taken again, so that other servers get them.
 func (b *markerWaiter) setPaused(paused bool) {
 	b.mu.Lock()
 	b.isPaused = paused

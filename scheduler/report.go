@@ -137,8 +137,8 @@ func (a *attempt) logFailedReport(err error) {
 // ctx is not the context of a Server's handler.
 //
 // A handler that is canceled, for example in a shutdown, can still settle what its call has cost. Its
-// next attempt takes the estimate again, so what the canceled attempt does not settle is paid twice. A
-// Shutdown waits up to a second for handlers that it has canceled.
+// next attempt takes the estimate again, so what the canceled attempt does not settle is paid twice. After
+// Shutdown has canceled a handler, it waits up to a second for the handler to return.
 func Settle(ctx context.Context, limit string, cost int) error {
 	a, ok := attemptOf(ctx)
 	if !ok {

@@ -67,7 +67,7 @@ func (v usageView) String() string {
 	return text
 }
 
-// maxUsageKeys is the most keys of which "limits show" prints the usage.
+// maxUsageKeys is the maximum number of keys whose usage "limits show" prints.
 const maxUsageKeys = 5
 
 // readUsage reads the usage of the keys of a limit for which jobs wait, or of the limit itself if it

@@ -57,7 +57,7 @@ func (h *Handler) post(t *testing.T, kind string, body io.Reader, change ...func
 	return resp, a
 }
 
-// slowBody is a body of which no byte comes before the server's deadline.
+// slowBody is a request body that sends nothing until the server's deadline has passed.
 type slowBody struct{}
 
 func (slowBody) Read([]byte) (int, error) { return 0, fmt.Errorf("read: %w", os.ErrDeadlineExceeded) }

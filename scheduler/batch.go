@@ -37,11 +37,11 @@ type Batch struct {
 	Jobs       int    `json:"jobs"` // so far
 	Unfinished int    `json:"unfinished"`
 	Completed  int    `json:"completed"`
-	Failed     int    `json:"failed"`  // archived, until an archived job is run again and completes
+	Failed     int    `json:"failed"`  // archived
 	Deleted    int    `json:"deleted"` // by an operator, by ActionDrop, or lost
 	// Closed is whether CloseBatch was called after the last OpenBatch and InBatch.
 	Closed bool `json:"closed"`
-	// Ended is when the batch was found to have ended, or zero.
+	// Ended is when the batch was found to have ended, or zero. It stays if archived jobs run again.
 	Ended time.Time `json:"ended,omitzero"`
 }
 
@@ -149,7 +149,8 @@ const (
 )
 
 // WaitBatch waits until a batch has ended and what follows it is enqueued, and returns the final counts.
-// It calls progress about once a second, if that is not nil. While Redis is unavailable, it goes on
+// If archived jobs of an ended batch run again, it waits for them, too. It calls progress about once a
+// second, if that is not nil. While Redis is unavailable, it goes on
 // waiting. A batch that is not closed does not end. The error is that of Batch, or the context's.
 func (c *Client) WaitBatch(ctx context.Context, name string, progress func(Batch)) (Batch, error) {
 	reconciled := time.Now()
@@ -158,7 +159,7 @@ func (c *Client) WaitBatch(ctx context.Context, name string, progress func(Batch
 		if err == nil && progress != nil {
 			progress(status)
 		}
-		if err == nil && !b.Done && b.Closed && time.Since(reconciled) > batchReconcile {
+		if err == nil && b.Closed && time.Since(reconciled) > batchReconcile {
 			_ = c.db.ReconcileBatch(ctx, b) // a server will do it if this fails
 			reconciled = time.Now()
 		}
@@ -169,7 +170,7 @@ func (c *Client) WaitBatch(ctx context.Context, name string, progress func(Batch
 		switch {
 		case ctx.Err() != nil:
 			return status, ctx.Err()
-		case err != nil && (problem == redishealth.None || !problem.IsTemporary()), err == nil && b.Done:
+		case err != nil && (problem == redishealth.None || !problem.IsTemporary()), err == nil && b.Done && status.Unfinished == 0:
 			return status, err
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/headgate/headgate/internal/script"
+	"github.com/headgate/headgate/throttle"
 )
 
 // BatchState is the state of a job in its batch. A batch has a zset in each of its queues, with the
@@ -240,6 +241,12 @@ func (db DB) DropBatch(ctx context.Context, name string) error {
 // InBatch reports whether a job is known to be, or to have been, in a batch.
 func (db DB) InBatch(ctx context.Context, name, queue, id string) bool {
 	return db.Redis.ZScore(ctx, batchKey(queue, name), id).Err() == nil
+}
+
+// RunAgain notes that an archived job of a batch has not ended, because it will run again. If the job
+// stays archived, ReconcileBatch notes that.
+func (db DB) RunAgain(ctx context.Context, name string, job throttle.JobID) error {
+	return db.Redis.ZAddXX(ctx, batchKey(job.Queue, name), redis.Z{Score: float64(BatchUnfinished), Member: job.ID}).Err()
 }
 
 func (c *Call) endsInBatch() bool { return c.Batch != "" && c.BatchEnd != 0 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/headgate/headgate/internal/asynqdb"
 	"github.com/headgate/headgate/internal/display"
 	"github.com/headgate/headgate/internal/shard"
 	"github.com/headgate/headgate/internal/waitdb"
@@ -199,7 +200,13 @@ func (q *Queues) applyTo(ctx context.Context, a *Action, f Filter, id throttle.J
 		if err = cmp.Or(err, ctx.Err()); err != nil || a.ExcludesJob(job) != "" || !f.Matches(job) {
 			return false, err
 		}
-		err = a.apply(q.Inspector, id.Queue, id.ID)
+		batch := asynqdb.JobHeader(id, job.Headers, asynqdb.HeaderBatch)
+		if a == Run && job.State == "archived" && batch != "" {
+			err = q.DB.RunAgain(ctx, batch, id)
+		}
+		if err == nil {
+			err = a.apply(q.Inspector, id.Queue, id.ID)
+		}
 		if err == nil {
 			return true, nil
 		}

@@ -51,7 +51,7 @@ func (c *clientShards) choose(ctx context.Context, task *asynq.Task, opts []asyn
 	return append(slices.Clip(opts), asynq.Queue(part.Name()), asynq.TaskID(info.ID)), nil
 }
 
-// shardOf returns the shard of a task, and what asynq would enqueue. It learns the task's queue and ID from a dry run,
+// shardOf returns the shard of a task, and what asynq would enqueue. It learns that from a dry run,
 // because only asynq can read the options inside a task. If the queue has no shards, shardOf returns
 // a Shard that has only the name of the queue.
 func (c *clientShards) shardOf(task *asynq.Task, opts []asynq.Option) (shard.Shard, enqueued, error) {

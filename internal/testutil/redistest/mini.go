@@ -1,9 +1,9 @@
 package redistest
 
 import (
-	"bytes"
 	"context"
 	"net"
+	"sync"
 	"testing"
 
 	"github.com/alicebob/miniredis/v2"
@@ -68,22 +68,36 @@ type readAhead struct {
 
 func newReadAhead(server net.Conn) net.Conn {
 	near, far := net.Pipe()
-	answers := make(chan []byte, 1<<12)
+	var mu sync.Mutex
+	came := sync.NewCond(&mu)
+	var unread []byte // without a bound, because a subscriber may read nothing while others publish
+	ended := false
 	go func() {
-		defer close(answers)
 		buffer := make([]byte, 4096)
-		for {
-			n, err := server.Read(buffer)
-			if err != nil {
-				return
-			}
-			answers <- bytes.Clone(buffer[:n])
+		for err := error(nil); err == nil; {
+			var n int
+			n, err = server.Read(buffer)
+			mu.Lock()
+			unread = append(unread, buffer[:n]...)
+			ended = err != nil
+			mu.Unlock()
+			came.Signal()
 		}
 	}()
 	go func() {
 		defer far.Close()
-		for a := range answers {
-			if _, err := far.Write(a); err != nil {
+		for {
+			mu.Lock()
+			for len(unread) == 0 && !ended {
+				came.Wait()
+			}
+			some := unread
+			unread = nil
+			mu.Unlock()
+			if len(some) == 0 {
+				return
+			}
+			if _, err := far.Write(some); err != nil {
 				_ = server.Close()
 			}
 		}
